@@ -1,0 +1,113 @@
+package limit
+
+import (
+	"math"
+	"strconv"
+	"time"
+)
+
+// Kind is the algorithm family of a time class, and its letter in key names.
+type Kind byte
+
+// KindBucket holds token buckets.
+const KindBucket Kind = 'b'
+
+// Class is a time class: the length of one generation of cells and the unit
+// in which their times are counted. Cells of different rules share a class and so
+// share hashes. Classes are comparable; the zero value is not a valid class.
+type Class struct {
+	// Kind separates the algorithms: their cells never share a hash.
+	Kind Kind
+	// Length of one generation, a whole number of microseconds.
+	Length time.Duration
+	// PerMicro is the number of ticks in a microsecond: 1000 * 2^k or, in long
+	// classes, 2^k with k possibly negative. Finer ticks lose less of a rate
+	// whose emission interval is no whole number of nanoseconds (docs/adr/0003).
+	PerMicro float64
+}
+
+const (
+	minLength = 4 * time.Second
+	// MaxFill is the longest time that a bucket may take to fill from empty:
+	// the length of the longest class, about 8.5 years.
+	MaxFill = minLength << (2 * (bucketClasses - 1))
+
+	bucketClasses = 14
+	// stepsPerSpan is how many steps the recorded clock of a hash makes in one
+	// generation; see Class.Step.
+	stepsPerSpan = 4096
+)
+
+// classes of token buckets: 4 s, 16 s, 64 s ... MaxFill.
+var classes = func() (all [bucketClasses]Class) {
+	for i := range all {
+		length := minLength << (2 * i)
+		all[i] = Class{Kind: KindBucket, Length: length, PerMicro: ticksPerMicro(length)}
+	}
+	return all
+}()
+
+// ticksPerMicro is the finest unit with which two generations stay below MaxTicks.
+func ticksPerMicro(length time.Duration) float64 {
+	most := float64(MaxTicks) / (2 * float64(length.Microseconds()))
+	if unit := math.Exp2(math.Floor(math.Log2(most / 1000))); unit >= 1 {
+		return 1000 * unit
+	}
+	return math.Exp2(math.Floor(math.Log2(most)))
+}
+
+// BucketClass is the shortest class of token buckets whose generations last at least fill.
+// ok is false when fill is beyond MaxFill.
+func BucketClass(fill time.Duration) (c Class, ok bool) {
+	for _, c := range classes {
+		if fill <= c.Length {
+			return c, true
+		}
+	}
+	return Class{}, false
+}
+
+// String names the class as it stands in key names: kind and length, such as
+// "b4s" or "w1500ms".
+func (c Class) String() string {
+	if c.Length%time.Second == 0 {
+		return string(c.Kind) + strconv.FormatInt(int64(c.Length/time.Second), 10) + "s"
+	}
+	return string(c.Kind) + strconv.FormatInt(c.Length.Milliseconds(), 10) + "ms"
+}
+
+// Span is the length of one generation in ticks.
+func (c Class) Span() Ticks { return Ticks(float64(c.Length.Microseconds()) * c.PerMicro) }
+
+// Step is how far a store's clock must have moved before a write records it
+// again: a 4,096th of a generation, 1 ms in the shortest class. The recorded clock lags by
+// less than a step, and Terms.Apply allows for that.
+func (c Class) Step() Ticks { return c.Span() / stepsPerSpan }
+
+// At places a server time, in nanoseconds since the Unix epoch, into the
+// class: the number of its generation and the ticks since that began.
+func (c Class) At(nanos int64) (generation int64, now Ticks) {
+	length := int64(c.Length)
+	generation = nanos / length
+	if nanos%length < 0 {
+		generation--
+	}
+	since := nanos - generation*length
+	return generation, c.ticks(since)
+}
+
+// ticks converts a span of nanoseconds, rounding down.
+func (c Class) ticks(nanos int64) Ticks {
+	// Whole microseconds first: that product is the one the script computes.
+	micros, rest := nanos/1000, nanos%1000
+	return Ticks(math.Floor(float64(float64(micros)*c.PerMicro) + float64(float64(rest)*c.PerMicro)/1000))
+}
+
+// Duration converts ticks to nanoseconds, rounding up, so that a caller who
+// waits for the result is never early. Negative ticks give 0.
+func (c Class) Duration(t Ticks) time.Duration {
+	if t <= 0 {
+		return 0
+	}
+	return time.Duration(math.Ceil(float64(t) / c.PerMicro * 1000))
+}

@@ -1,0 +1,97 @@
+package limit
+
+import (
+	"fmt"
+	"math/bits"
+	"time"
+)
+
+// Rate is what a person writes: so many requests per period, at most burst at
+// once. The zero value denies everything.
+type Rate struct {
+	// Requests per Period; 0 denies everything. At most MaxTokens.
+	Requests Tokens
+	// Period over which Requests are refilled; 1 us to MaxPeriod.
+	Period time.Duration
+	// Burst is the capacity: the most that can be admitted at one moment.
+	// 0 stands for Requests. At most MaxTokens.
+	Burst Tokens
+}
+
+// MaxPeriod is the longest period of a rate: ten years, without leap days.
+const MaxPeriod = 10 * 365 * 24 * time.Hour
+
+// FieldError says which parameter of a rate is out of range and what would be right.
+type FieldError struct {
+	Field   string // "requests", "period", "burst"
+	Problem string
+}
+
+func (e *FieldError) Error() string { return "limit: " + e.Field + ": " + e.Problem }
+
+// Terms are the parameters of a token bucket, compiled for its time class.
+// They are immutable and shared by every cell of a rule.
+type Terms struct {
+	Class Class
+	// Emission is the time in which one token is refilled, at least 1 tick.
+	// It is rounded up to a whole tick: the rate is never exceeded, and falls
+	// short of the configured one by less than 1 part in 2^45/Burst where the
+	// bucket fills in a class' length.
+	Emission Ticks
+	// Burst is the capacity in tokens, at least 1.
+	Burst Tokens
+	// Depth is Burst * Emission: the time to fill from empty.
+	Depth Ticks
+	// Ceiling is how far a TAT may lie ahead of now. It equals Depth, or more
+	// where charges may run into debt.
+	Ceiling Ticks
+}
+
+// Terms compiles the rate. The error is a *FieldError. A rate of zero requests has
+// no terms: the answer is known without a cell, and Terms returns nil, nil.
+func (r Rate) Terms() (*Terms, error) {
+	switch {
+	case r.Requests < 0 || r.Requests > MaxTokens:
+		return nil, &FieldError{"requests", fmt.Sprintf("%d is not between 0 and %d", r.Requests, MaxTokens)}
+	case r.Burst < 0 || r.Burst > MaxTokens:
+		return nil, &FieldError{"burst", fmt.Sprintf("%d is not between 0 and %d", r.Burst, MaxTokens)}
+	case r.Period < time.Microsecond || r.Period > MaxPeriod:
+		return nil, &FieldError{"period", fmt.Sprintf("%v is not between 1us and %v", r.Period, MaxPeriod)}
+	case r.Requests == 0:
+		return nil, nil
+	}
+	burst := r.Burst
+	if burst == 0 {
+		burst = r.Requests
+	}
+	tooSlow := &FieldError{"period", fmt.Sprintf("a bucket of %d at %d per %v takes more than %v to fill",
+		burst, r.Requests, r.Period, MaxFill)}
+	fill := float64(burst) * float64(r.Period) / float64(r.Requests)
+	if fill > float64(MaxFill) {
+		return nil, tooSlow
+	}
+	for class, ok := BucketClass(time.Duration(fill)); ok; class, ok = BucketClass(class.Length + 1) {
+		emission := r.emission(class)
+		// Rounding up may push a bucket that just fits over the class' length.
+		if depth := Ticks(burst) * emission; depth <= class.Span() {
+			return &Terms{Class: class, Emission: emission, Burst: burst, Depth: depth, Ceiling: depth}, nil
+		}
+	}
+	return nil, tooSlow
+}
+
+// emission is ceil(Period / Requests) in ticks of the class, exactly.
+func (r Rate) emission(c Class) Ticks {
+	num, den := uint64(1), uint64(1)
+	if c.PerMicro >= 1 {
+		num = uint64(c.PerMicro)
+	} else {
+		den = uint64(1 / c.PerMicro)
+	}
+	hi, lo := bits.Mul64(uint64(r.Period), num)
+	quotient, rest := bits.Div64(hi, lo, uint64(r.Requests)*1000*den)
+	if rest > 0 {
+		quotient++
+	}
+	return Ticks(quotient)
+}
