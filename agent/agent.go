@@ -1,0 +1,162 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spillgate/spillgate/batcher"
+	"github.com/spillgate/spillgate/limit"
+	"github.com/spillgate/spillgate/rules"
+)
+
+// Errors of a request that cannot be decided. A denial is no error.
+var (
+	// ErrNoDomain: the request names no domain.
+	ErrNoDomain = errors.New("agent: the domain is empty")
+	// ErrNoDescriptors: the request has no descriptor, or one without entries.
+	ErrNoDescriptors = errors.New("agent: the request has no descriptors")
+	// ErrHits: the hits are negative or above limit.MaxTokens.
+	ErrHits = errors.New("agent: hits must be 0 to 1099511627776")
+	// ErrNoKey: a bucket that the caller names itself has an empty name.
+	ErrNoKey = errors.New("agent: the key is empty")
+	// ErrClosed: the agent is closed.
+	ErrClosed = errors.New("agent: closed")
+)
+
+// Agent decides checks. It is safe for concurrent use.
+type Agent struct {
+	cfg     Config
+	store   batcher.Store
+	direct  batcher.Direct   // nil unless the store answers without waiting
+	batcher *batcher.Batcher // nil if direct
+	rules   atomic.Pointer[rules.Set]
+	matches *matchCache
+	stats   counters
+	closed  atomic.Bool
+	batches sync.Pool
+}
+
+// New returns a running agent. It starts no goroutine until a check needs one.
+func New(cfg Config) (*Agent, error) {
+	cfg.ensureDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	a := &Agent{cfg: cfg, store: cfg.Store}
+	a.batches.New = func() any { return a.NewBatch() }
+	a.rules.Store(cfg.Rules)
+	if direct, ok := cfg.Store.(batcher.Direct); ok {
+		a.direct = direct
+	} else {
+		var err error
+		a.batcher, err = batcher.New(batcher.Config{Store: cfg.Store, MaxPending: cfg.MaxPending,
+			Timeout: cfg.StoreTimeout, OnCall: cfg.OnCall})
+		if err != nil {
+			return nil, fmt.Errorf("agent: %w", err)
+		}
+	}
+	matches, err := newMatchCache()
+	if err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	a.matches = matches
+	return a, nil
+}
+
+// Close answers new checks with ErrClosed, sends what is queued and waits for the
+// store, until ctx ends. Checks in progress should have returned before. The store stays open.
+func (a *Agent) Close(ctx context.Context) error {
+	if a.closed.Swap(true) {
+		return nil
+	}
+	a.matches.close()
+	if a.batcher == nil {
+		return nil
+	}
+	return a.batcher.Close(ctx)
+}
+
+// Rules returns the set in force; nil has no rules.
+func (a *Agent) Rules() *rules.Set { return a.rules.Load() }
+
+// SetRules replaces the rules. Checks that begin afterwards see the new set;
+// a bucket whose rule keeps its name keeps its cell.
+func (a *Agent) SetRules(set *rules.Set) { a.rules.Store(set) }
+
+// Ready reports whether the store has been reached, so that checks can be decided by it.
+func (a *Agent) Ready() bool {
+	_, ok := a.store.Secret()
+	return ok
+}
+
+// Request is what a caller asks.
+type Request struct {
+	// Domain of the rules. Required.
+	Domain string
+	// Descriptors of the request, at least one, each with at least one entry. Each is counted by its
+	// most specific rule.
+	Descriptors []rules.Descriptor
+	// Hits is the cost in tokens; 0 peeks: nothing is charged.
+	Hits limit.Tokens
+}
+
+// Check decides a request: admitted only if the rule of every descriptor
+// admits, and a denial charges none of them. The decision is that of the rule that denied
+// with the longest wait, or else of the rule with the fewest tokens left. The error is
+// one of this package; the store never causes one, since the rule's policy answers.
+func (a *Agent) Check(ctx context.Context, r Request) (limit.Decision, error) {
+	b := a.batches.Get().(*Batch)
+	b.Begin()
+	i := b.Check(r.Domain, r.Descriptors, r.Hits)
+	b.Decide(ctx)
+	d, err := b.Decision(i)
+	a.batches.Put(b)
+	return d, err
+}
+
+// Throttle decides on a bucket that the caller names and describes itself, without rules.
+func (a *Agent) Throttle(ctx context.Context, key string, t *limit.Terms, n limit.Tokens) (limit.Decision, error) {
+	b := a.batches.Get().(*Batch)
+	b.Begin()
+	i := b.Throttle([]byte(key), t, n)
+	b.Decide(ctx)
+	d, err := b.Decision(i)
+	a.batches.Put(b)
+	return d, err
+}
+
+// policy is what answers for a rule, or for a bucket without one, when the store does not.
+func (a *Agent) policy(r *rules.Rule) limit.Policy {
+	if r != nil && r.HasPolicy {
+		return r.OnStoreError
+	}
+	return a.cfg.OnStoreError
+}
+
+func (a *Agent) deadline(r *rules.Rule) time.Duration {
+	if r != nil && r.Deadline > 0 {
+		return r.Deadline
+	}
+	return a.cfg.Deadline
+}
+
+// retryAfterOutage is what a caller is told who was denied because the store did not answer.
+const retryAfterOutage = time.Second
+
+// byPolicy is the decision when the store gave none.
+func (a *Agent) byPolicy(r *rules.Rule, t *limit.Terms, cause error) limit.Decision {
+	d := limit.Decision{Limit: t.Burst, RetryAfter: limit.NoRetry}
+	if a.policy(r) == limit.Open {
+		d.Admitted, d.Reason = true, limit.StoreOpen
+	} else {
+		d.Reason, d.RetryAfter = limit.StoreClosed, retryAfterOutage
+	}
+	if errors.Is(cause, batcher.ErrOverloaded) {
+		d.Reason = limit.Overloaded
+	}
+	return d
+}

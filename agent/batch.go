@@ -1,0 +1,348 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/spillgate/spillgate/batcher"
+	"github.com/spillgate/spillgate/limit"
+	"github.com/spillgate/spillgate/rules"
+)
+
+// Batch decides several checks at once, such as the pipelined commands of one
+// connection: their claims share calls to the store, and the caller waits
+// once. Begin, add checks, Decide, read. It is reused and belongs to one
+// goroutine at a time.
+//
+// On a direct store each check is decided as it is added. Elsewhere all are
+// claimed in order of addition by Decide, so checks on one bucket see each other
+// as if they had come one by one.
+//
+// Hot path: 0 allocations once warm; one clock read per batch on a direct store.
+type Batch struct {
+	agent   *Agent
+	checks  []check
+	items   []item
+	group   *batcher.Group
+	refunds *batcher.Group
+	entries []batcher.Entry // of the current check, on a direct store
+	id      []byte
+	now     int64
+}
+
+// check is one request of a batch: a run of items, one per descriptor.
+type check struct {
+	first, count int
+	decision     limit.Decision
+	err          error
+	decided      bool
+}
+
+// item is one descriptor of a check.
+type item struct {
+	rule     *rules.Rule // nil for a bucket that the caller named
+	terms    *limit.Terms
+	n        limit.Tokens
+	op       limit.Op
+	claim    *batcher.Claim // nil when no store is needed
+	decision limit.Decision
+	err      error // of a reset
+}
+
+// NewBatch returns an empty batch.
+func (a *Agent) NewBatch() *Batch { return &Batch{agent: a} }
+
+// Begin empties the batch.
+func (b *Batch) Begin() {
+	b.checks, b.items = b.checks[:0], b.items[:0]
+	if b.agent.direct != nil {
+		b.now = b.agent.direct.Now()
+	}
+}
+
+// Throttle adds a take of n tokens from the bucket that is named by key alone. The key is
+// copied. It returns the check's number in the batch.
+func (b *Batch) Throttle(key []byte, t *limit.Terms, n limit.Tokens) int {
+	c := b.open()
+	switch {
+	case len(key) == 0:
+		return b.refuse(c, ErrNoKey)
+	case n < 0 || n > limit.MaxTokens:
+		return b.refuse(c, ErrHits)
+	}
+	b.id = limit.AppendPart(b.id[:0], "") // no domain: rules always have one
+	b.id = limit.AppendPart(b.id, key)
+	b.add(item{terms: t, n: n, op: limit.Take})
+	return b.close(c)
+}
+
+// Check adds a request. Strings are not kept after the call. It returns the check's number.
+func (b *Batch) Check(domain string, ds []rules.Descriptor, hits limit.Tokens) int {
+	return b.request(domain, ds, hits, limit.Take)
+}
+
+// Reset adds an order to fill the buckets of the request's rules. Its error is in Decision.
+func (b *Batch) Reset(domain string, ds []rules.Descriptor) int {
+	return b.request(domain, ds, 0, limit.Reset)
+}
+
+func (b *Batch) request(domain string, ds []rules.Descriptor, hits limit.Tokens, op limit.Op) int {
+	c := b.open()
+	switch {
+	case domain == "":
+		return b.refuse(c, ErrNoDomain)
+	case len(ds) == 0:
+		return b.refuse(c, ErrNoDescriptors)
+	case hits < 0 || hits > limit.MaxTokens:
+		return b.refuse(c, ErrHits)
+	}
+	for _, d := range ds {
+		if len(d) == 0 {
+			return b.refuse(c, ErrNoDescriptors)
+		}
+	}
+	set := b.agent.rules.Load()
+	for _, d := range ds {
+		rule := b.agent.matches.match(set, domain, d)
+		if rule != nil {
+			b.id = appendRule(b.id[:0], rule)
+			for _, at := range rule.Vary {
+				b.id = limit.AppendPart(b.id, d[at].Value)
+			}
+		}
+		b.addRule(rule, hits, op)
+		if b.agent.direct != nil && !b.items[len(b.items)-1].decision.Admitted && op == limit.Take {
+			break // denied: the other descriptors need not be asked
+		}
+	}
+	return b.close(c)
+}
+
+// appendRule begins the id of a rule's bucket.
+func appendRule(id []byte, r *rules.Rule) []byte {
+	return limit.AppendPart(limit.AppendPart(id, r.Domain), r.Name)
+}
+
+// addRule adds an item for a rule whose bucket's id is in b.id.
+func (b *Batch) addRule(rule *rules.Rule, hits limit.Tokens, op limit.Op) {
+	if d, ok := withoutStore(rule); ok {
+		b.items = append(b.items, item{rule: rule, n: hits, op: op, decision: d})
+		return
+	}
+	b.add(item{rule: rule, terms: rule.Terms, n: hits, op: op})
+}
+
+// withoutStore is the decision of rules that need no cell.
+func withoutStore(rule *rules.Rule) (limit.Decision, bool) {
+	switch {
+	case rule == nil:
+		return limit.Decision{Admitted: true, Reason: limit.NoRule, RetryAfter: limit.NoRetry}, true
+	case rule.Unlimited:
+		return limit.Decision{Admitted: true, Reason: limit.Unlimited, RetryAfter: limit.NoRetry, Rule: rule.Name}, true
+	case rule.Terms == nil:
+		return limit.Decision{Reason: limit.Never, RetryAfter: limit.NoRetry, Rule: rule.Name}, true
+	}
+	return limit.Decision{}, false
+}
+
+// add takes up an item whose bucket's id is in b.id. On a direct store it is decided.
+func (b *Batch) add(it item) {
+	secret, ok := b.agent.store.Secret()
+	if !ok {
+		it.fail(b.agent, batcher.ErrNotRun)
+		b.items = append(b.items, it)
+		return
+	}
+	take := it.n
+	if take > it.terms.Burst {
+		take = 0 // never to be had: look at the bucket, and leave it alone
+	}
+	if direct := b.agent.direct; direct != nil {
+		e := b.entryAt(len(b.items) - b.checks[len(b.checks)-1].first)
+		secret.Name(&e.Bucket, b.id)
+		e.Terms, e.Op, e.N = it.terms, it.op, take
+		direct.ApplyAt(b.now, e)
+		it.settle(b.agent, e.Out, e.Err)
+	} else {
+		if b.group == nil {
+			b.group = b.agent.batcher.Group()
+		}
+		it.claim = b.group.Claim()
+		secret.Name(&it.claim.Bucket, b.id)
+		it.claim.Terms, it.claim.Op, it.claim.N = it.terms, it.op, take
+		it.claim.Deadline = b.agent.deadline(it.rule)
+		it.claim.Keep = b.agent.policy(it.rule) == limit.Open
+	}
+	b.items = append(b.items, it)
+}
+
+// entryAt is the entry of the i-th item of the check being added, on a direct store.
+func (b *Batch) entryAt(i int) *batcher.Entry {
+	if i == len(b.entries) {
+		b.entries = append(b.entries, batcher.Entry{})
+	}
+	return &b.entries[i]
+}
+
+// settle turns an outcome into the item's decision.
+func (it *item) settle(a *Agent, out limit.Outcome, err error) {
+	if err != nil {
+		it.fail(a, err)
+		return
+	}
+	it.decision = it.terms.Decide(it.n, out)
+	it.nameRule()
+}
+
+func (it *item) fail(a *Agent, err error) {
+	it.decision, it.err = a.byPolicy(it.rule, it.terms, err), err
+	it.nameRule()
+}
+
+func (it *item) nameRule() {
+	if it.rule != nil {
+		it.decision.Rule = it.rule.Name
+	}
+}
+
+// open starts a check and returns its number.
+func (b *Batch) open() int {
+	b.checks = append(b.checks, check{first: len(b.items)})
+	return len(b.checks) - 1
+}
+
+// close ends the check begun last. On a direct store it is decided.
+func (b *Batch) close(i int) int {
+	c := &b.checks[i]
+	c.count = len(b.items) - c.first
+	if b.agent.direct != nil {
+		b.conclude(c)
+	}
+	return i
+}
+
+// refuse ends the check with an error.
+func (b *Batch) refuse(i int, err error) int {
+	b.checks[i].err, b.checks[i].decided = err, true
+	return i
+}
+
+// Decide brings every check of the batch to its decision. It returns within the longest
+// deadline of their rules, or when ctx ends.
+func (b *Batch) Decide(ctx context.Context) {
+	if b.agent.closed.Load() {
+		for i := range b.checks {
+			b.refuse(i, ErrClosed)
+		}
+		b.drop()
+		return
+	}
+	if b.group == nil {
+		b.concludeAll()
+		return
+	}
+	b.group.Submit()
+	b.group.Wait(ctx)
+	for i := range b.items {
+		if it := &b.items[i]; it.claim != nil {
+			it.settle(b.agent, it.claim.Out, it.claim.Err)
+		}
+	}
+	b.concludeAll()
+	if b.refunds != nil { // [5] before the answer returns
+		b.refunds.Submit()
+		b.refunds.Wait(ctx)
+	}
+	b.drop()
+}
+
+// drop returns the groups.
+func (b *Batch) drop() {
+	if b.group != nil {
+		b.group.Release()
+		b.group = nil
+	}
+	if b.refunds != nil {
+		b.refunds.Release()
+		b.refunds = nil
+	}
+}
+
+func (b *Batch) concludeAll() {
+	for i := range b.checks {
+		if c := &b.checks[i]; !c.decided {
+			b.conclude(c)
+		}
+	}
+}
+
+// conclude makes one decision of a check's items, and refunds what the others took
+// when one denies.
+func (b *Batch) conclude(c *check) {
+	c.decided = true
+	items := b.items[c.first : c.first+c.count]
+	c.decision, c.err = items[0].decision, nil
+	for i := range items {
+		it := &items[i]
+		if it.op == limit.Reset && it.err != nil {
+			c.err = it.err
+		}
+		if i > 0 && outranks(&it.decision, &c.decision) {
+			c.decision = it.decision
+		}
+	}
+	if !c.decision.Admitted && len(items) > 1 {
+		for i := range items {
+			b.refund(i, &items[i])
+		}
+	}
+	if items[0].op == limit.Take {
+		b.agent.stats.count(&c.decision)
+	}
+}
+
+// outranks reports whether d speaks for a check rather than e: a denial before an admission, the
+// longer wait before the shorter (no end of it is the longest), then the
+// fewer tokens left. Decisions without a count come last.
+func outranks(d, e *limit.Decision) bool {
+	switch {
+	case d.Admitted != e.Admitted:
+		return !d.Admitted
+	case !d.Admitted:
+		if d.RetryAfter == limit.NoRetry || e.RetryAfter == limit.NoRetry {
+			return d.RetryAfter == limit.NoRetry && e.RetryAfter != limit.NoRetry
+		}
+		return d.RetryAfter > e.RetryAfter
+	case d.Limit == 0 || e.Limit == 0:
+		return d.Limit != 0
+	}
+	return d.Remaining < e.Remaining
+}
+
+// refund gives back what the i-th item of a check took, if it took anything.
+func (b *Batch) refund(i int, it *item) {
+	if it.terms == nil || it.n == 0 || it.err != nil || !it.decision.Admitted || it.op != limit.Take {
+		return
+	}
+	if direct := b.agent.direct; direct != nil {
+		e := b.entryAt(i)
+		e.Op, e.N = limit.Refund, it.n
+		direct.ApplyAt(b.now, e)
+		return
+	}
+	if b.refunds == nil {
+		b.refunds = b.agent.batcher.Group()
+	}
+	c := b.refunds.Claim()
+	c.Bucket, c.Terms, c.Op, c.N = it.claim.Bucket, it.terms, limit.Refund, it.n
+	c.Deadline = b.agent.deadline(it.rule)
+}
+
+// Decision returns the decision of the i-th check, after Decide. The error is one of
+// this package's for a request that cannot be decided, or the store's for a Reset.
+func (b *Batch) Decision(i int) (limit.Decision, error) {
+	c := &b.checks[i]
+	return c.decision, c.err
+}
+
+// Len is the number of checks added since Begin.
+func (b *Batch) Len() int { return len(b.checks) }

@@ -1,0 +1,52 @@
+package agent
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spillgate/spillgate/batcher"
+	"github.com/spillgate/spillgate/limit"
+	"github.com/spillgate/spillgate/rules"
+)
+
+// Config of an Agent. The zero value of each field but Store stands for its default.
+type Config struct {
+	// Store keeps the cells: memstore.New or redisshard.Open. Required. Close it after the agent.
+	Store batcher.Store
+	// Rules to begin with; nil has none. SetRules replaces them.
+	Rules *rules.Set
+	// Deadline of a check whose rule has none of its own; then the fail policy
+	// answers. Longer waits out a slow store, and makes callers wait. Default 25 ms.
+	Deadline time.Duration
+	// OnStoreError is the fail policy of rules without one, and of buckets that a caller
+	// names itself. Default limit.Open.
+	OnStoreError limit.Policy
+	// MaxPending bounds the claims that wait for the store; beyond it the fail
+	// policy answers at once, with reason overloaded. Default 65,536.
+	MaxPending int
+	// StoreTimeout bounds one call to the store. Default: the larger of 50 ms and Deadline.
+	StoreTimeout time.Duration
+	// OnCall, if set, is told of every call to the store. It must not block.
+	OnCall func(batcher.CallInfo)
+}
+
+func (c *Config) ensureDefaults() {
+	if c.Deadline == 0 {
+		c.Deadline = 25 * time.Millisecond
+	}
+	if c.StoreTimeout == 0 {
+		c.StoreTimeout = max(50*time.Millisecond, c.Deadline)
+	}
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.Store == nil:
+		return fmt.Errorf("agent: Store is missing: open one with memstore.New or redisshard.Open")
+	case c.Deadline < 0:
+		return fmt.Errorf("agent: Deadline is %v, it must be positive", c.Deadline)
+	case c.StoreTimeout < 0:
+		return fmt.Errorf("agent: StoreTimeout is %v, it must be positive", c.StoreTimeout)
+	}
+	return nil
+}

@@ -1,0 +1,28 @@
+// Package agent is the engine of Spillgate: it answers "may this request pass?" from a
+// store of cells, by rules, in time.
+//
+// # Life of a check
+//
+//	Check, Handle.Check, Batch
+//	  |  validate, match the rule              rules.Set, cached    [1]
+//	  |  name the bucket                       limit.Secret.Name    [2]
+//	  |  no store needed? answer               unlimited, limit 0   [3]
+//	  v
+//	Direct store (memory): apply at once                            [4a]
+//	other stores: claim in the batcher, wait until the deadline     [4b]
+//	  |
+//	  |  several descriptors, one denies: refund the others         [5]
+//	  v
+//	Decision; without an answer, by the rule's fail policy          [6]
+//
+// # Who owns what
+//
+// The rule set is immutable behind one atomic pointer. A Batch belongs to one goroutine. The
+// agent owns the batcher, but not the store: whoever opened the store closes
+// it after the agent.
+//
+// # What it does not do
+//
+// It knows no wire and no Redis; doors and stores are plugged in. It exports
+// Stats and one hook per store call, and no telemetry of its own.
+package agent

@@ -1,0 +1,168 @@
+package batcher
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spillgate/spillgate/limit"
+)
+
+// Why a claim has no outcome although the store said nothing about it.
+var (
+	// ErrDeadline: the claim's deadline passed, or the caller's context ended.
+	ErrDeadline = errors.New("batcher: no answer within the deadline")
+	// ErrOverloaded: MaxPending claims wait already.
+	ErrOverloaded = errors.New("batcher: too many claims wait")
+	// ErrClosed: the batcher is closed.
+	ErrClosed = errors.New("batcher: closed")
+)
+
+// Claim is one caller's wish on one bucket, and its outcome.
+type Claim struct {
+	Bucket limit.Bucket
+	Terms  *limit.Terms
+	// Op is Take (all of N or nothing; N = 0 peeks), Refund or Reset.
+	Op limit.Op
+	N  limit.Tokens
+	// Deadline until Wait gives the claim up, counted from Submit; > 0.
+	Deadline time.Duration
+	// Keep leaves tokens debited that arrive after the claim was given up: set
+	// it when giving up admits the request. Otherwise they are refunded.
+	Keep bool
+
+	// Out and Err are valid after Wait.
+	Out limit.Outcome
+	Err error
+
+	group      *Group
+	prev, next *Claim
+	in         *pending // while the claim is queued or in flight
+	queue      *queue
+	sent       bool // its entry has left for the store
+	orphan     bool // given up after it was sent: takes nothing of the grant
+	done       bool // Out and Err are set
+}
+
+// Group is the claims that one caller waits for together: take one from
+// Batcher.Group, add claims, Submit, Wait (always), read, Release. Not for concurrent use.
+type Group struct {
+	batcher *Batcher
+	claims  []*Claim
+	open    atomic.Int32 // claims without an outcome
+	wake    chan struct{}
+	timer   *time.Timer
+	start   time.Time
+}
+
+var groups = sync.Pool{New: func() any {
+	g := &Group{wake: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
+	g.timer.Stop()
+	return g
+}}
+
+// Group returns an empty group.
+func (b *Batcher) Group() *Group {
+	g := groups.Get().(*Group)
+	g.batcher = b
+	return g
+}
+
+// Claim adds a claim, to be filled in before Submit.
+func (g *Group) Claim() *Claim {
+	n := len(g.claims)
+	if n < cap(g.claims) {
+		g.claims = g.claims[:n+1]
+		if c := g.claims[n]; c != nil {
+			*c = Claim{group: g}
+			return c
+		}
+	} else {
+		g.claims = append(g.claims, nil)
+	}
+	c := &Claim{group: g}
+	g.claims[n] = c
+	return c
+}
+
+// Len is the number of claims added.
+func (g *Group) Len() int { return len(g.claims) }
+
+// Submit hands the claims to their queues. Claims that cannot be queued have their error at once.
+func (g *Group) Submit() {
+	g.start = time.Now()
+	g.open.Store(int32(len(g.claims)))
+	for _, c := range g.claims {
+		if err := g.batcher.submit(c); err != nil {
+			c.Err, c.done = err, true
+			g.finish(1)
+		}
+	}
+}
+
+// Wait returns when every claim has an outcome or was given up. A claim is given up
+// when its deadline passes or ctx ends: if it had not been sent it never
+// will be, else its tokens are kept or refunded as Keep says.
+func (g *Group) Wait(ctx context.Context) {
+	if len(g.claims) == 0 {
+		return
+	}
+	for {
+		left, any := g.untilDeadline()
+		if !any {
+			left = 0
+		}
+		g.timer.Reset(max(left, time.Nanosecond))
+		select {
+		case <-g.wake:
+			g.timer.Stop()
+			return
+		case <-ctx.Done():
+			g.timer.Stop()
+			g.giveUp(func(*Claim) bool { return true })
+		case <-g.timer.C:
+			passed := time.Since(g.start)
+			g.giveUp(func(c *Claim) bool { return c.Deadline <= passed })
+		}
+		if g.open.Load() == 0 {
+			// Whoever brought the count to zero has signalled, or is about to.
+			<-g.wake
+			return
+		}
+	}
+}
+
+// untilDeadline is the time to the earliest deadline that has not passed.
+func (g *Group) untilDeadline() (left time.Duration, any bool) {
+	passed := time.Since(g.start)
+	for _, c := range g.claims {
+		if d := c.Deadline - passed; d > 0 && (!any || d < left) {
+			left, any = d, true
+		}
+	}
+	return left, any
+}
+
+func (g *Group) giveUp(which func(*Claim) bool) {
+	for _, c := range g.claims {
+		if which(c) && c.queue != nil && c.queue.giveUp(c) {
+			g.finish(1)
+		}
+	}
+}
+
+// finish counts claims that got their outcome and wakes the caller at the last.
+func (g *Group) finish(n int32) {
+	if g.open.Add(-n) == 0 {
+		g.wake <- struct{}{}
+	}
+}
+
+// Release returns the group for reuse. Its claims must not be used afterwards.
+func (g *Group) Release() {
+	g.claims = g.claims[:0]
+	g.batcher = nil
+	groups.Put(g)
+}

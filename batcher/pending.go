@@ -1,0 +1,111 @@
+package batcher
+
+import "github.com/spillgate/spillgate/limit"
+
+// pending is an entry that gathers: the claims that will share its grant, in
+// order of arrival. It is the pure core of the queue: no lock, no clock, no I/O.
+type pending struct {
+	entry Entry
+	// claims is an intrusive list, so that a claim that is given up can leave at once.
+	first, last *Claim
+}
+
+// accepts reports whether a claim can ride in the entry: takes merge into one
+// partial take, refunds into one refund, resets into one reset.
+func (p *pending) accepts(c *Claim) bool {
+	return family(p.entry.Op) == family(c.Op) && (p.entry.Terms == c.Terms || *p.entry.Terms == *c.Terms)
+}
+
+// family puts the two ways to take into one.
+func family(op limit.Op) limit.Op {
+	if op == limit.TakePartial {
+		return limit.Take
+	}
+	return op
+}
+
+// push adds a claim at the end.
+func (p *pending) push(c *Claim) {
+	c.in, c.prev, c.next = p, p.last, nil
+	if p.last == nil {
+		p.first = c
+	} else {
+		p.last.next = c
+	}
+	p.last = c
+}
+
+// remove takes a claim out.
+func (p *pending) remove(c *Claim) {
+	if c.prev == nil {
+		p.first = c.next
+	} else {
+		c.prev.next = c.next
+	}
+	if c.next == nil {
+		p.last = c.prev
+	} else {
+		c.next.prev = c.prev
+	}
+	c.in, c.prev, c.next = nil, nil, nil
+}
+
+// replace puts one claim in the place of another.
+func (p *pending) replace(old, c *Claim) {
+	c.in, c.prev, c.next = p, old.prev, old.next
+	if c.prev == nil {
+		p.first = c
+	} else {
+		c.prev.next = c
+	}
+	if c.next == nil {
+		p.last = c
+	} else {
+		c.next.prev = c
+	}
+	old.in, old.prev, old.next = nil, nil, nil
+}
+
+// seal fixes what the entry asks for, just before it is sent. A single claim
+// is all or nothing in the store, so nothing has to be refunded; several
+// take what is there. No more than Burst can be there, so the sum is cut to it.
+func (p *pending) seal() {
+	e := &p.entry
+	e.N = 0
+	n := 0
+	for c := p.first; c != nil; c = c.next {
+		e.N = min(e.N+c.N, e.Terms.Burst)
+		c.sent = true
+		n++
+	}
+	if e.Op == limit.Take && (n > 1 || e.N == 0) {
+		e.Op = limit.TakePartial
+	}
+}
+
+// share gives every claim its outcome, in order, and returns what nobody
+// used: the part of a partial grant that no claim could take whole, and the
+// tokens of claims that were given up.
+//
+// Each claim sees the bucket as if it had been alone at its place in the
+// order: the level after its own take, before those that follow.
+func (p *pending) share() (unused limit.Tokens) {
+	e := &p.entry
+	if family(e.Op) != limit.Take || e.Err != nil {
+		for c := p.first; c != nil; c = c.next {
+			c.Out, c.Err = e.Out, e.Err
+		}
+		return 0
+	}
+	left, level := e.Out.Granted, e.Out.Level-limit.Ticks(e.Out.Granted)*e.Terms.Emission
+	for c := p.first; c != nil; c = c.next {
+		c.Err = nil
+		c.Out = limit.Outcome{Level: level, Lag: e.Out.Lag}
+		if c.N <= left && !c.orphan {
+			left -= c.N
+			level += limit.Ticks(c.N) * e.Terms.Emission
+			c.Out.Granted, c.Out.Level = c.N, level
+		}
+	}
+	return left
+}

@@ -1,0 +1,217 @@
+package memstore
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/spillgate/spillgate/batcher"
+	"github.com/spillgate/spillgate/limit"
+)
+
+// errFull is the cause when MaxCells are in use.
+var errFull = fmt.Errorf("%w: memstore: all MaxCells cells are in use", batcher.ErrNotRun)
+
+// shards is the number of locks, a power of two.
+const shards = 64
+
+// Config of a Store. The zero value is ready for use.
+type Config struct {
+	// MaxCells bounds the cells in memory, about 50 bytes each. New buckets beyond it are not
+	// counted but answered by the rule's fail policy. Default 16,777,216.
+	MaxCells int
+}
+
+func (c *Config) ensureDefaults() {
+	if c.MaxCells == 0 {
+		c.MaxCells = 1 << 24
+	}
+}
+
+func (c *Config) validate() error {
+	if c.MaxCells < shards {
+		return fmt.Errorf("memstore: MaxCells is %d, it must be at least %d", c.MaxCells, shards)
+	}
+	return nil
+}
+
+// Store keeps cells in memory. It is safe for concurrent use.
+type Store struct {
+	secret limit.Secret
+	start  time.Time
+	most   int // cells per shard
+	shard  [shards]shard
+}
+
+// shard is a part of the cells under one lock, padded to keep neighbours' locks
+// out of its cache line.
+type shard struct {
+	mu struct {
+		sync.Mutex
+		hashes []hash // one per time class in use: few, so they are searched in order
+		cells  int
+	}
+	_ [24]byte
+}
+
+// hash holds the cells of one class: the newest generation that was written,
+// and the one before it. TATs are relative to the start of their generation.
+type hash struct {
+	class     limit.Class
+	newest    int64
+	clock     limit.Ticks // newest time of a write, in steps of class.Step
+	cur, prev map[limit.Sum]limit.Ticks
+}
+
+// New returns an empty store.
+func New(cfg Config) (*Store, error) {
+	cfg.ensureDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s := &Store{start: time.Now(), most: cfg.MaxCells / shards}
+	rand.Read(s.secret[:]) // never fails
+	return s, nil
+}
+
+// Secret implements batcher.Store. It is random for each Store.
+func (s *Store) Secret() (*limit.Secret, bool) { return &s.secret, true }
+
+// Shard implements batcher.Store.
+func (s *Store) Shard(*limit.Bucket) int { return 0 }
+
+// Now implements batcher.Direct: the wall clock at New plus the time since, so
+// a step of the wall clock does not move it.
+func (s *Store) Now() int64 { return s.start.UnixNano() + int64(time.Since(s.start)) }
+
+// Apply implements batcher.Store.
+func (s *Store) Apply(_ context.Context, _ int, entries []*batcher.Entry) {
+	now := s.Now()
+	for _, e := range entries {
+		s.ApplyAt(now, e)
+	}
+}
+
+// ApplyAt implements batcher.Direct.
+//
+// Hot path: 1 lock, at most 3 map operations, 0 allocations once the cell exists.
+func (s *Store) ApplyAt(nanos int64, e *batcher.Entry) {
+	sum := e.Bucket.Sum()
+	sh := &s.shard[sum.Lo%shards]
+	sh.mu.Lock()
+	e.Out, e.Err = sh.applyLocked(nanos, sum, e, s.most)
+	sh.mu.Unlock()
+}
+
+func (sh *shard) applyLocked(nanos int64, sum limit.Sum, e *batcher.Entry, most int) (limit.Outcome, error) {
+	h := sh.hashLocked(e.Terms.Class)
+	gen, now := h.class.At(nanos)
+	lag := int64(0)
+	switch {
+	case gen < h.newest:
+		// The clock was set back over a boundary that a write had passed.
+		behind := limit.Ticks(h.newest-gen)*h.class.Span() - now
+		lag, gen, now = micros(h.class, behind+h.clock), h.newest, h.clock
+	case gen == h.newest && now < h.clock:
+		lag, now = micros(h.class, h.clock-now), h.clock
+	}
+	tat, found := h.find(gen, sum)
+	if !found {
+		tat = now
+	}
+	next, granted, write := e.Terms.Apply(e.Op, e.N, tat, now)
+	if write {
+		if gen != h.newest {
+			sh.openLocked(nanos, h, gen, now)
+		} else if now >= h.clock+h.class.Step() {
+			h.clock = now
+		}
+		if !sh.storeLocked(h, sum, next, most) {
+			return limit.Outcome{}, errFull
+		}
+	}
+	return limit.Outcome{Granted: granted, Level: max(0, next-now), Lag: lag}, nil
+}
+
+// micros converts a lag to nanoseconds of whole microseconds, rounded up as in the script.
+func micros(c limit.Class, t limit.Ticks) int64 {
+	return 1000 * int64(math.Ceil(float64(t)/c.PerMicro))
+}
+
+// hashLocked returns the hash of a class, made at its first use.
+func (sh *shard) hashLocked(c limit.Class) *hash {
+	for i := range sh.mu.hashes {
+		if h := &sh.mu.hashes[i]; h.class == c {
+			return h
+		}
+	}
+	sh.mu.hashes = append(sh.mu.hashes, hash{class: c, newest: math.MinInt64})
+	return &sh.mu.hashes[len(sh.mu.hashes)-1]
+}
+
+// find returns a cell's TAT relative to the start of the generation gen >= newest.
+func (h *hash) find(gen int64, sum limit.Sum) (tat limit.Ticks, found bool) {
+	cur, prev := h.cur, h.prev
+	switch gen {
+	case h.newest:
+	case h.newest + 1:
+		cur, prev = nil, h.cur
+	default:
+		return 0, false
+	}
+	if tat, found = cur[sum]; found {
+		return tat, true
+	}
+	if tat, found = prev[sum]; found {
+		return tat - h.class.Span(), true
+	}
+	return 0, false
+}
+
+// openLocked begins a generation of h, and drops in every class of the shard the
+// cells that no read can see any more.
+func (sh *shard) openLocked(nanos int64, h *hash, gen int64, now limit.Ticks) {
+	h.prev = nil
+	if gen == h.newest+1 {
+		h.prev = h.cur
+	}
+	h.newest, h.clock, h.cur = gen, now, make(map[limit.Sum]limit.Ticks)
+	sh.mu.cells = 0
+	for i := range sh.mu.hashes {
+		other := &sh.mu.hashes[i]
+		if gen, _ := other.class.At(nanos); gen > other.newest+1 {
+			other.cur, other.prev = nil, nil
+		}
+		sh.mu.cells += len(other.cur) + len(other.prev)
+	}
+}
+
+// storeLocked writes a cell. It is false when there is no room for a new one.
+func (sh *shard) storeLocked(h *hash, sum limit.Sum, tat limit.Ticks, most int) bool {
+	before := len(h.cur)
+	if sh.mu.cells < most {
+		h.cur[sum] = tat
+		sh.mu.cells += len(h.cur) - before
+		return true
+	}
+	if _, found := h.cur[sum]; !found {
+		return false
+	}
+	h.cur[sum] = tat
+	return true
+}
+
+// Cells is the number of cells in memory, for Stats.
+func (s *Store) Cells() int {
+	n := 0
+	for i := range s.shard {
+		sh := &s.shard[i]
+		sh.mu.Lock()
+		n += sh.mu.cells
+		sh.mu.Unlock()
+	}
+	return n
+}

@@ -1,0 +1,34 @@
+// Package redisshard keeps cells in Redis: one server, a sentinel group or a
+// cluster. It implements batcher.Store.
+//
+// # Part in the life of a check
+//
+//	entries of one shard
+//	  |  layout: bucket -> tag, bin                          [1]
+//	  |  payload: sorted into groups (one hash each) and runs [2]
+//	  |  names: four generations of hash names per group      [3]
+//	  v
+//	EVALSHA debit.lua on the master of the tag's slot         [4]
+//	  |  proof that nothing ran? once more                    [5]
+//	  v
+//	outcomes, one per entry                                   [6]
+//
+// # Where a cell lives
+//
+// A cell is one field of a big hash named sg:{tag}:class:bin:generation
+// (keys.go). A layout of V tags spreads over the slots evenly; a keyed hash of
+// the bucket's id picks tag and bin. On a cluster a shard is a tag, since
+// a call must stay in one slot; elsewhere everything is one shard and one call
+// carries all tags.
+//
+// # What it promises
+//
+// An entry runs at most once. Only a reply that proves that nothing ran leads
+// to a second sending, and only one per kind of proof; a lost reply is reported as
+// batcher.ErrUnknown and counts as spent. Every key has a time to live.
+//
+// # What it does not do
+//
+// It does not batch (batcher does), does not decide what an error means
+// for the caller (agent does), and holds no cell in memory.
+package redisshard

@@ -1,0 +1,66 @@
+package redisshard
+
+import (
+	"strconv"
+
+	"github.com/spillgate/spillgate/limit"
+)
+
+// layoutKey holds the layout of the whole store, as JSON.
+const layoutKey = "sg:{layout}:v1"
+
+// slots is the number of hash slots of a Redis Cluster.
+const slots = 16384
+
+// generations is how many hashes a group names in its call: the one that the
+// agent expects to be in force, two before it and one after it.
+const generations = 4
+
+// hashKey names the hash of one generation: sg:{tag}:class:bin:generation.
+func hashKey(tag string, class limit.Class, bin int, generation int64) string {
+	return "sg:{" + tag + "}:" + class.String() + ":" + strconv.Itoa(bin) + ":" + strconv.FormatInt(generation, 10)
+}
+
+// tagNames gives v tags, the i-th being the smallest string (by length, then by order)
+// of digits and small letters whose slot lies in the i-th of v equal ranges of
+// slots. v is 1 to slots. Cost: a few milliseconds for v = 1,024.
+func tagNames(v int) []string {
+	const letters = "0123456789abcdefghijklmnopqrstuvwxyz"
+	tags, missing := make([]string, v), v
+	for name := []byte{letters[0]}; missing > 0; {
+		if i := slot(name) * v / slots; tags[i] == "" {
+			tags[i] = string(name)
+			missing--
+		}
+		// Count up like an odometer, least significant letter last.
+		at := len(name) - 1
+		for ; at >= 0 && name[at] == letters[len(letters)-1]; at-- {
+			name[at] = letters[0]
+		}
+		if at < 0 {
+			name = append(name, letters[0])
+		} else if c := name[at]; c == '9' {
+			name[at] = 'a'
+		} else {
+			name[at] = c + 1
+		}
+	}
+	return tags
+}
+
+// slot is the hash slot of a tag, which has no braces: CRC16 (XMODEM) as in
+// the Redis Cluster specification.
+func slot(tag []byte) int {
+	var crc uint16
+	for _, b := range tag {
+		crc ^= uint16(b) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return int(crc) % slots
+}

@@ -1,0 +1,179 @@
+package redisshard
+
+import (
+	"cmp"
+	_ "embed"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/tinylib/msgp/msgp"
+
+	"github.com/spillgate/spillgate/batcher"
+	"github.com/spillgate/spillgate/limit"
+)
+
+//go:embed lua/debit.lua
+var debitScript string
+
+// group is what shares one hash: its entries go to the script together.
+type group struct {
+	tag, bin int
+	class    limit.Class
+	round    int
+}
+
+// item is an entry with the group it belongs to.
+type item struct {
+	group
+	entry *batcher.Entry
+}
+
+// call is one EVALSHA: entries in the order of the payload, ready to be
+// encoded for any generation. Reused.
+type call struct {
+	layout  *layout
+	items   []item
+	payload []byte
+	args    []any
+}
+
+// load sorts entries into groups and, within a group, into runs that share
+// terms, op and number.
+func (c *call) load(l *layout, entries []*batcher.Entry) {
+	c.layout = l
+	c.items = c.items[:0]
+	for _, e := range entries {
+		tag, bin := l.place(&e.Bucket)
+		c.items = append(c.items, item{group{tag, bin, e.Terms.Class, e.Round}, e})
+	}
+	slices.SortFunc(c.items, compareItems)
+}
+
+func compareItems(a, b item) int {
+	if a.group != b.group {
+		return cmp.Or(cmp.Compare(a.round, b.round), cmp.Compare(a.tag, b.tag), cmp.Compare(a.bin, b.bin),
+			cmp.Compare(a.class.Length, b.class.Length), cmp.Compare(a.class.Kind, b.class.Kind))
+	}
+	x, y := a.entry, b.entry
+	if x.Terms == y.Terms && x.Op == y.Op && x.N == y.N {
+		return 0
+	}
+	return cmp.Or(cmp.Compare(x.Op, y.Op), cmp.Compare(x.N, y.N), cmp.Compare(x.Terms.Emission, y.Terms.Emission),
+		cmp.Compare(x.Terms.Depth, y.Terms.Depth), cmp.Compare(x.Terms.Ceiling, y.Terms.Ceiling))
+}
+
+// sameRun reports whether two entries of one group can share a run's header.
+func sameRun(a, b *batcher.Entry) bool {
+	return a.Op == b.Op && a.N == b.N && (a.Terms == b.Terms || *a.Terms == *b.Terms)
+}
+
+// encode builds the arguments of EVALSHA or EVAL for a call made when the
+// server's clock shows about nanos. stamp is the time that the script shall use, in
+// microseconds, or 0 for the server's own. The result is valid until the next encode.
+func (c *call) encode(command, script string, names *nameCache, nanos, stamp int64) []any {
+	c.args = append(c.args[:0], command, script, 0)
+	size, groups := 1, 0
+	for i := 0; i < len(c.items); {
+		end, runs := c.extent(i)
+		size += 5 + (end - i) + 6*runs
+		i = end
+		groups++
+	}
+	c.args[2] = groups * generations
+	p := msgp.AppendArrayHeader(c.payload[:0], uint32(size))
+	p = msgp.AppendInt64(p, stamp)
+	for i := 0; i < len(c.items); {
+		g := c.items[i].group
+		end, runs := c.extent(i)
+		now, _ := g.class.At(nanos)
+		base := now - 2
+		c.args = names.appendKeys(c.args, c.layout, g, base)
+		p = msgp.AppendInt64(p, g.class.Length.Microseconds())
+		p = appendNumber(p, g.class.PerMicro)
+		p = msgp.AppendInt64(p, base)
+		p = msgp.AppendInt(p, end-i)
+		for _, it := range c.items[i:end] {
+			p = msgp.AppendStringFromBytes(p, it.entry.Bucket.ID())
+		}
+		p = msgp.AppendInt(p, runs)
+		for i < end {
+			first, n := c.items[i].entry, 1
+			for i+n < end && sameRun(first, c.items[i+n].entry) {
+				n++
+			}
+			p = msgp.AppendInt(p, int(first.Op))
+			p = msgp.AppendInt64(p, int64(first.N))
+			p = msgp.AppendInt64(p, int64(first.Terms.Emission))
+			p = msgp.AppendInt64(p, int64(first.Terms.Depth))
+			p = msgp.AppendInt64(p, int64(first.Terms.Ceiling))
+			p = msgp.AppendInt(p, n)
+			i += n
+		}
+	}
+	c.payload = p
+	c.args = append(c.args, p)
+	return c.args
+}
+
+// extent is the end of the group that begins at i, and the number of its runs.
+func (c *call) extent(i int) (end, runs int) {
+	runs = 1
+	for end = i + 1; end < len(c.items) && c.items[end].group == c.items[i].group; end++ {
+		if !sameRun(c.items[end-1].entry, c.items[end].entry) {
+			runs++
+		}
+	}
+	return end, runs
+}
+
+// appendNumber writes a tick unit: an integer where it is one.
+func appendNumber(p []byte, v float64) []byte {
+	if v >= 1 {
+		return msgp.AppendInt64(p, int64(v))
+	}
+	return msgp.AppendFloat64(p, v)
+}
+
+// Codes of the script in place of a grant.
+const (
+	codeDamaged = -1
+	codeClock   = -2
+)
+
+// errClock marks entries that the script refused because the call named the wrong
+// generations. They are sent again with the time that the reply told.
+var errClock = errors.New("the server's clock is outside the generations that the call named")
+
+// decode sets the outcome of every entry from the script's reply and returns
+// the server's time in microseconds.
+func (c *call) decode(reply []byte) (micros int64, err error) {
+	n, b, err := msgp.ReadArrayHeaderBytes(reply)
+	if err != nil || int(n) != 2+2*len(c.items) {
+		return 0, fmt.Errorf("redisshard: the script answered %d values for %d entries: %v", n, len(c.items), err)
+	}
+	next := func() (v int64) {
+		if err == nil {
+			v, b, err = msgp.ReadInt64Bytes(b)
+		}
+		return v
+	}
+	micros = next()
+	lag := next() * 1000
+	for _, it := range c.items {
+		granted, level := next(), next()
+		e := it.entry
+		e.Out, e.Err = limit.Outcome{}, nil
+		switch {
+		case granted >= 0:
+			e.Out = limit.Outcome{Granted: limit.Tokens(granted), Level: limit.Ticks(level), Lag: lag}
+		case granted == codeDamaged:
+			e.Err = fmt.Errorf("%w: bucket %q", batcher.ErrDamaged, e.Bucket.ID())
+		case granted == codeClock:
+			e.Err = errClock
+		default:
+			err = fmt.Errorf("redisshard: the script answered code %d", granted)
+		}
+	}
+	return micros, err
+}

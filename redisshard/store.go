@@ -1,0 +1,245 @@
+package redisshard
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spillgate/spillgate/batcher"
+	"github.com/spillgate/spillgate/limit"
+)
+
+const (
+	// layoutEvery is how often the stored layout is read again: it is renewed
+	// if Redis lost it, and adopted if another one is there.
+	layoutEvery = 30 * time.Second
+	// reconnectLeast and reconnectMost bound the pause between attempts to reach a
+	// store that was not there at start.
+	reconnectLeast = 100 * time.Millisecond
+	reconnectMost  = 2 * time.Second
+	// connectTimeout bounds one attempt.
+	connectTimeout = 3 * time.Second
+)
+
+// Store keeps cells in Redis. It is safe for concurrent use.
+type Store struct {
+	cfg   Config
+	sha   string
+	state atomic.Pointer[state]
+	fault atomic.Pointer[error] // why state is nil or the layout could not be read; nil error when all is well
+	names nameCache
+	calls sync.Pool
+	stats counters
+
+	// start anchors the agent's clock, so that a step of the wall clock does not move it.
+	start time.Time
+	// stamp, in tests, is the time in microseconds that every call carries.
+	stamp func() int64
+
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// state is what is known once the store has been reached. Immutable but for the offsets.
+type state struct {
+	nodes  *nodes
+	layout *layout
+	// offsets hold, per shard, server time minus agent time in nanoseconds.
+	offsets []atomic.Int64
+}
+
+func newState(n *nodes, l *layout) *state {
+	shards := 1
+	if n.clustered() {
+		shards = len(l.tags)
+	}
+	return &state{nodes: n, layout: l, offsets: make([]atomic.Int64, shards)}
+}
+
+// Open connects to the store. A store that cannot be reached is no error: Open returns,
+// keeps trying in the background, and Status tells why; until then Secret reports
+// false. What trying again cannot mend is an error: a wrong
+// password, a server older than 6.2, a bad URL, a damaged layout.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	cfg.ensureDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	sum := sha1.Sum([]byte(debitScript))
+	s := &Store{cfg: cfg, sha: hex.EncodeToString(sum[:]), start: time.Now(), done: make(chan struct{})}
+	s.calls.New = func() any { return new(call) }
+	err := s.attach(ctx)
+	if isPermanent(err) {
+		return nil, err
+	}
+	if err != nil {
+		cfg.Logger.Warn("store not reached, trying on", "error", err)
+	}
+	background, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	go s.tend(background)
+	return s, nil
+}
+
+// attach connects and settles the layout, once.
+func (s *Store) attach(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	defer func() { s.fault.Store(&err) }()
+	n, err := connect(ctx, s.cfg)
+	if err != nil {
+		return err
+	}
+	l, err := s.readLayout(ctx, n)
+	if err != nil {
+		return errors.Join(err, n.close())
+	}
+	s.state.Store(newState(n, l))
+	return nil
+}
+
+func (s *Store) readLayout(ctx context.Context, n *nodes) (*layout, error) {
+	masters, err := n.masters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l, err := settleLayout(ctx, n, func() *layout { return s.propose(masters) })
+	if err != nil {
+		return nil, err
+	}
+	if (s.cfg.Tags != 0 && s.cfg.Tags != len(l.tags)) || (s.cfg.Bins != 0 && s.cfg.Bins != l.bins) {
+		s.cfg.Logger.Warn("the layout in the store differs from the configuration; the stored one is used",
+			"stored_tags", len(l.tags), "stored_bins", l.bins, "configured_tags", s.cfg.Tags, "configured_bins", s.cfg.Bins)
+	}
+	return l, nil
+}
+
+// propose makes the layout for a store that has none: the one in use if the store
+// lost it, else one of the configured size.
+func (s *Store) propose(masters int) *layout {
+	if st := s.state.Load(); st != nil {
+		return st.layout
+	}
+	tags, bins := s.cfg.Tags, s.cfg.Bins
+	if tags == 0 {
+		tags = min(max(8, 4*masters), maxTags)
+	}
+	if bins == 0 {
+		bins = 1
+	}
+	return newLayout(tags, bins)
+}
+
+// tend connects a store that was not there at start, then keeps the layout fresh.
+func (s *Store) tend(ctx context.Context) {
+	defer close(s.done)
+	pause := reconnectLeast
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	for {
+		if s.state.Load() != nil {
+			pause = layoutEvery
+		}
+		timer.Reset(pause)
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		if st := s.state.Load(); st != nil {
+			s.refresh(ctx, st)
+			continue
+		}
+		pause = min(2*pause, reconnectMost)
+		if err := s.attach(ctx); err == nil {
+			s.cfg.Logger.Info("store reached")
+		} else if isPermanent(err) {
+			s.cfg.Logger.Error("store refuses this agent", "error", err)
+		}
+	}
+}
+
+// refresh reads the layout again and adopts one that differs.
+func (s *Store) refresh(ctx context.Context, st *state) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	l, err := s.readLayout(ctx, st.nodes)
+	s.fault.Store(&err)
+	if err != nil {
+		s.cfg.Logger.Warn("layout not read", "error", err)
+		return
+	}
+	if l.secret != st.layout.secret || len(l.tags) != len(st.layout.tags) || l.bins != st.layout.bins {
+		s.cfg.Logger.Warn("the store has a new layout: every bucket starts full", "tags", len(l.tags), "bins", l.bins)
+		s.state.Store(newState(st.nodes, l))
+		s.names.reset()
+	}
+}
+
+// Close stops the background work and closes the connections. Calls in flight fail.
+func (s *Store) Close() error {
+	s.stop()
+	<-s.done
+	if st := s.state.Load(); st != nil {
+		return st.nodes.close()
+	}
+	return nil
+}
+
+// Status is nil when the store has been reached, else why not.
+func (s *Store) Status() error {
+	if err := s.fault.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Secret implements batcher.Store.
+func (s *Store) Secret() (*limit.Secret, bool) {
+	st := s.state.Load()
+	if st == nil {
+		return nil, false
+	}
+	return &st.layout.secret, true
+}
+
+// Shard implements batcher.Store: the tag on a cluster, else always 0.
+func (s *Store) Shard(b *limit.Bucket) int {
+	st := s.state.Load()
+	if st == nil || !st.nodes.clustered() {
+		return 0
+	}
+	tag, _ := st.layout.place(b)
+	return tag
+}
+
+// Apply implements batcher.Store.
+func (s *Store) Apply(ctx context.Context, shard int, entries []*batcher.Entry) {
+	st := s.state.Load()
+	if st == nil {
+		failAll(entries, fmt.Errorf("%w: not connected", batcher.ErrNotRun))
+		return
+	}
+	if shard >= len(st.offsets) { // the layout shrank since the entries were queued
+		shard = 0
+	}
+	c := s.calls.Get().(*call)
+	c.load(st.layout, entries)
+	s.run(ctx, st, shard, c)
+	c.release()
+	s.calls.Put(c)
+}
+
+func failAll(entries []*batcher.Entry, err error) {
+	for _, e := range entries {
+		e.Err = err
+	}
+}
+
+// now is the agent's clock in nanoseconds since the Unix epoch; it does not step.
+func (s *Store) now() int64 { return s.start.UnixNano() + int64(time.Since(s.start)) }
