@@ -29,7 +29,18 @@
 //
 // A cluster takes a bit over two seconds to start: a master of Redis Cluster
 // refuses to serve for its first two seconds, whatever one does. Share one
-// among the tests of a package by LaunchCluster in TestMain.
+// among the tests of a package:
+//
+//	func TestMain(m *testing.M) {
+//		c, err := redistest.LaunchCluster(context.Background(), "", redistest.Config{})
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		cluster = c
+//		code := m.Run()
+//		c.Close() // os.Exit runs no deferred calls
+//		os.Exit(code)
+//	}
 //
 // # Who owns what
 //
