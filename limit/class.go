@@ -96,11 +96,18 @@ func (c Class) At(nanos int64) (generation int64, now Ticks) {
 	return generation, c.ticks(since)
 }
 
-// ticks converts a span of nanoseconds, rounding down.
+// ticks converts up to a generation of nanoseconds, rounding down.
 func (c Class) ticks(nanos int64) Ticks {
-	// Whole microseconds first: that product is the one the script computes.
-	micros, rest := nanos/1000, nanos%1000
-	return Ticks(math.Floor(float64(float64(micros)*c.PerMicro) + float64(float64(rest)*c.PerMicro)/1000))
+	num, den := c.perMicro()
+	return Ticks(nanos * num / (1000 * den)) // the product is below 1000 * MaxTicks
+}
+
+// perMicro is PerMicro as a fraction of integers, so that conversions round once.
+func (c Class) perMicro() (num, den int64) {
+	if c.PerMicro >= 1 {
+		return int64(c.PerMicro), 1
+	}
+	return 1, int64(1 / c.PerMicro)
 }
 
 // Duration converts ticks to nanoseconds, rounding up, so that a caller who
@@ -109,5 +116,6 @@ func (c Class) Duration(t Ticks) time.Duration {
 	if t <= 0 {
 		return 0
 	}
-	return time.Duration(math.Ceil(float64(t) / c.PerMicro * 1000))
+	num, den := c.perMicro()
+	return time.Duration((int64(t)*1000*den + num - 1) / num)
 }

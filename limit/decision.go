@@ -65,7 +65,8 @@ type Decision struct {
 	// Remaining tokens after this check, at least 0.
 	Remaining Tokens
 	// RetryAfter is how long to wait until the same request would be admitted
-	// if nobody else asked, exactly, rounded up to the nanosecond; NoRetry if there is no such time.
+	// if nobody else asked, exactly, rounded up to the nanosecond (in buckets that take over
+	// 18 hours to fill, to the tick of at most 8 us); NoRetry if there is no such time.
 	RetryAfter time.Duration
 	// ResetAfter is how long until the bucket is full.
 	ResetAfter time.Duration

@@ -7,7 +7,7 @@ import (
 )
 
 // Rate is what a person writes: so many requests per period, at most burst at
-// once. The zero value denies everything.
+// once. Zero Requests deny everything; the zero value is not valid, it lacks a Period.
 type Rate struct {
 	// Requests per Period; 0 denies everything. At most MaxTokens.
 	Requests Tokens
@@ -35,7 +35,7 @@ type Terms struct {
 	Class Class
 	// Emission is the time in which one token is refilled, at least 1 tick.
 	// It is rounded up to a whole tick: the rate is never exceeded, and falls
-	// short of the configured one by less than 1 part in 2^45/Burst where the
+	// short of the configured one by less than 1 part in 2^44/Burst where the
 	// bucket fills in a class' length.
 	Emission Ticks
 	// Burst is the capacity in tokens, at least 1.
@@ -82,14 +82,9 @@ func (r Rate) Terms() (*Terms, error) {
 
 // emission is ceil(Period / Requests) in ticks of the class, exactly.
 func (r Rate) emission(c Class) Ticks {
-	num, den := uint64(1), uint64(1)
-	if c.PerMicro >= 1 {
-		num = uint64(c.PerMicro)
-	} else {
-		den = uint64(1 / c.PerMicro)
-	}
-	hi, lo := bits.Mul64(uint64(r.Period), num)
-	quotient, rest := bits.Div64(hi, lo, uint64(r.Requests)*1000*den)
+	num, den := c.perMicro()
+	hi, lo := bits.Mul64(uint64(r.Period), uint64(num))
+	quotient, rest := bits.Div64(hi, lo, uint64(r.Requests)*1000*uint64(den))
 	if rest > 0 {
 		quotient++
 	}
