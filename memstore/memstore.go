@@ -110,13 +110,9 @@ func (sh *shard) applyLocked(nanos int64, sum limit.Sum, e *batcher.Entry, most 
 	h := sh.hashLocked(e.Terms.Class)
 	gen, now := h.class.At(nanos)
 	lag := int64(0)
-	switch {
-	case gen < h.newest:
-		// The clock was set back over a boundary that a write had passed.
-		behind := limit.Ticks(h.newest-gen)*h.class.Span() - now
-		lag, gen, now = micros(h.class, behind+h.clock), h.newest, h.clock
-	case gen == h.newest && now < h.clock:
-		lag, now = micros(h.class, h.clock-now), h.clock
+	if gen < h.newest || gen == h.newest && now < h.clock {
+		// The clock was set back behind a write: time stands still until it is there again.
+		lag, gen, now = h.lag(gen, now), h.newest, h.clock
 	}
 	tat, found := h.find(gen, sum)
 	if !found {
@@ -129,16 +125,18 @@ func (sh *shard) applyLocked(nanos int64, sum limit.Sum, e *batcher.Entry, most 
 		} else if now >= h.clock+h.class.Step() {
 			h.clock = now
 		}
-		if !sh.storeLocked(h, sum, next, most) {
+		if !sh.storeLocked(nanos, h, sum, next, most) {
 			return limit.Outcome{}, errFull
 		}
 	}
 	return limit.Outcome{Granted: granted, Level: max(0, next-now), Lag: lag}, nil
 }
 
-// micros converts a lag to nanoseconds of whole microseconds, rounded up as in the script.
-func micros(c limit.Class, t limit.Ticks) int64 {
-	return 1000 * int64(math.Ceil(float64(t)/c.PerMicro))
+// lag is by how much a time is behind the recorded clock, in nanoseconds of whole
+// microseconds, rounded up as in the script.
+func (h *hash) lag(gen int64, now limit.Ticks) int64 {
+	micros := int64(math.Ceil(float64(h.clock-now) / h.class.PerMicro))
+	return 1000 * ((h.newest-gen)*h.class.Length.Microseconds() + micros)
 }
 
 // hashLocked returns the hash of a class, made at its first use.
@@ -178,30 +176,52 @@ func (sh *shard) openLocked(nanos int64, h *hash, gen int64, now limit.Ticks) {
 	if gen == h.newest+1 {
 		h.prev = h.cur
 	}
-	h.newest, h.clock, h.cur = gen, now, make(map[limit.Sum]limit.Ticks)
+	h.newest, h.clock, h.cur = gen, now, nil
+	sh.sweepLocked(nanos)
+}
+
+// sweepLocked drops the hashes that were last written two generations ago: their
+// cells are full. It leaves them at the present time, so that they stay full, and
+// are not filled twice, when the clock is set back.
+func (sh *shard) sweepLocked(nanos int64) {
 	sh.mu.cells = 0
 	for i := range sh.mu.hashes {
-		other := &sh.mu.hashes[i]
-		if gen, _ := other.class.At(nanos); gen > other.newest+1 {
-			other.cur, other.prev = nil, nil
+		h := &sh.mu.hashes[i]
+		cells := len(h.cur) + len(h.prev)
+		if gen, now := h.class.At(nanos); cells > 0 && gen > h.newest+1 {
+			*h, cells = hash{class: h.class, newest: gen, clock: now}, 0
 		}
-		sh.mu.cells += len(other.cur) + len(other.prev)
+		sh.mu.cells += cells
 	}
 }
 
 // storeLocked writes a cell. It is false when there is no room for a new one.
-func (sh *shard) storeLocked(h *hash, sum limit.Sum, tat limit.Ticks, most int) bool {
-	before := len(h.cur)
-	if sh.mu.cells < most {
-		h.cur[sum] = tat
-		sh.mu.cells += len(h.cur) - before
-		return true
-	}
-	if _, found := h.cur[sum]; !found {
+func (sh *shard) storeLocked(nanos int64, h *hash, sum limit.Sum, tat limit.Ticks, most int) bool {
+	if sh.mu.cells >= most && !sh.makeRoomLocked(nanos, h, sum, most) {
 		return false
 	}
+	if h.cur == nil {
+		h.cur = make(map[limit.Sum]limit.Ticks)
+	}
+	before := len(h.cur)
 	h.cur[sum] = tat
+	sh.mu.cells += len(h.cur) - before
 	return true
+}
+
+// makeRoomLocked lets a cell into a full shard: one that is there already, in this
+// generation or the last, or a new one if another class has cells that are full by now.
+func (sh *shard) makeRoomLocked(nanos int64, h *hash, sum limit.Sum, most int) bool {
+	if _, known := h.cur[sum]; known {
+		return true
+	}
+	if _, known := h.prev[sum]; known {
+		delete(h.prev, sum) // moves to the current generation
+		sh.mu.cells--
+		return true
+	}
+	sh.sweepLocked(nanos)
+	return sh.mu.cells < most
 }
 
 // Cells is the number of cells in memory, for Stats.
