@@ -1,0 +1,251 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spillgate/spillgate/limit"
+)
+
+const (
+	// MinPeriod and MaxPeriod bound the period of a limit.
+	MinPeriod = time.Millisecond
+	MaxPeriod = 366 * day
+
+	// MinDeadline and MaxDeadline bound a rule's deadline.
+	MinDeadline = 100 * time.Microsecond
+	MaxDeadline = time.Minute
+
+	day = 24 * time.Hour
+)
+
+// option reads a field of a rule that has a default.
+func (p *parser) option(r *Rule, f *kid) {
+	switch f.key {
+	case "algorithm":
+		p.choose(f, "write token_bucket", "sliding_window|fixed_window|sliding_log", "token_bucket")
+	case "mode":
+		if p.choose(f, "write leased or exact, which never admit more than the limit", "optimistic", "leased", "exact") == "exact" {
+			r.Mode = Exact
+		}
+	case "on_store_error":
+		word := p.choose(f, "write open or closed", "local", "open", "closed")
+		r.HasPolicy = true
+		if word == "closed" {
+			r.OnStoreError = limit.Closed
+		}
+	case "deadline":
+		r.Deadline = p.deadline(f)
+	case "split":
+		r.NoSplit = p.choose(f, "", "", "auto", "off") == "off"
+	case "shadow":
+		if p.flag(f) {
+			p.later(f.value.pos, "shadow: true", "leave it out and the rule enforces, or remove the rule")
+		}
+	case "allowance":
+		p.later(f.keyPos, "allowance", "remove it with mode optimistic, which it belongs to")
+	default:
+		p.unknown(f, "a rule", ruleFields)
+	}
+}
+
+// choose reads one of the words. Of the later ones, divided by "|", it says
+// that this version does not have them, and what to do instead.
+func (p *parser) choose(f *kid, instead, later string, words ...string) string {
+	text := f.value.text
+	if f.value.kind == kindPlain || f.value.kind == kindQuoted {
+		for _, w := range words {
+			if text == w {
+				return w
+			}
+		}
+		for w := range strings.SplitSeq(later, "|") {
+			if text == w && w != "" {
+				p.later(f.value.pos, f.key+" "+w, instead)
+				return ""
+			}
+		}
+	}
+	what := f.key
+	if text != "" {
+		what += " " + show(text)
+	}
+	p.failf(f.place(), "%s is not %s%s", what, strings.Join(words, " or "), didYouMean(text, words))
+	return ""
+}
+
+// flag reads true or false.
+func (p *parser) flag(f *kid) bool {
+	if f.value.kind != kindPlain || f.value.text != "true" && f.value.text != "false" {
+		p.failf(f.place(), "%s is not true or false, without quotes", f.key)
+	}
+	return f.value.text == "true"
+}
+
+// deadline reads how long a check may take.
+func (p *parser) deadline(f *kid) time.Duration {
+	d, problem := duration(f.value.text)
+	if problem == "" && (d < MinDeadline || d > MaxDeadline) {
+		problem = fmt.Sprintf("is not between %v and %v", MinDeadline, MaxDeadline)
+	}
+	if problem != "" {
+		p.failf(f.place(), "deadline %s %s; write a duration such as 10ms", show(f.value.text), problem)
+		return 0
+	}
+	return d
+}
+
+// rateAt is where the numbers of a rate stand in the text.
+type rateAt struct{ requests, period, burst int }
+
+// of is the place of the field that a limit.FieldError names.
+func (at rateAt) of(field string) int {
+	switch field {
+	case "period":
+		return at.period
+	case "burst":
+		return at.burst
+	}
+	return at.requests
+}
+
+// limit reads the limit of a rule, in the long or the short form, and compiles it.
+func (p *parser) limit(r *Rule, f *kid) {
+	known := len(p.errs)
+	at := rateAt{f.place(), f.place(), f.place()}
+	switch f.value.kind {
+	case kindMap:
+		at = p.longLimit(&r.Rate, f)
+	case kindPlain, kindQuoted:
+		p.shortLimit(&r.Rate, f)
+	default:
+		p.failf(f.place(), `limit is not a rate; write "100/s" or {requests: 100, per: 1s}`)
+	}
+	if len(p.errs) > known {
+		return
+	}
+	var err error
+	var field *limit.FieldError
+	if r.Terms, err = r.Rate.Terms(); errors.As(err, &field) {
+		p.failf(at.of(field.Field), "%s: %s", field.Field, field.Problem)
+	}
+}
+
+// longLimit reads {requests: 100, per: 1s, burst: 200}.
+func (p *parser) longLimit(rate *limit.Rate, f *kid) (at rateAt) {
+	known := len(p.errs)
+	var requests, per, burst *kid
+	for i := range f.value.kids {
+		switch g := &f.value.kids[i]; g.key {
+		case "requests":
+			requests, at.requests = g, g.place()
+			rate.Requests = p.tokens(g)
+		case "per":
+			per, at.period = g, g.place()
+			rate.Period = p.period(g.place(), "per", g.value.text)
+		case "burst":
+			burst, at.burst = g, g.place()
+			rate.Burst = p.tokens(g)
+		default:
+			p.unknown(g, "a limit", limitFields)
+		}
+	}
+	if requests == nil {
+		p.failf(f.value.pos, `a limit without requests; add "requests: 100"`)
+	}
+	if per == nil {
+		p.failf(f.value.pos, `a limit without a period; add "per: 1s"`)
+	}
+	if len(p.errs) == known && burst != nil && (rate.Requests == 0 || rate.Burst == 0) {
+		p.failf(at.burst, "burst: no burst goes with a limit of 0, and a burst of 0 admits nothing; remove it (requests: 0 alone denies everything)")
+	}
+	return at
+}
+
+// shortLimit reads 100/s or 100/30s.
+func (p *parser) shortLimit(rate *limit.Rate, f *kid) {
+	number, unit, ok := strings.Cut(f.value.text, "/")
+	if !ok {
+		p.failf(f.value.pos, `limit %s has no "/"; write "100/s" or {requests: 100, per: 1s}`, show(f.value.text))
+		return
+	}
+	n, problem := count(number)
+	if problem != "" {
+		p.failf(f.value.pos, "requests: %s", problem)
+	}
+	rate.Requests = n
+	rate.Period = p.period(f.value.pos, "period", unit)
+}
+
+// tokens reads a field that counts tokens. The range is the business of limit.Rate.
+func (p *parser) tokens(f *kid) limit.Tokens {
+	if f.value.kind == kindQuoted {
+		p.failf(f.value.pos, "%s is in quotes; write the number without them", f.key)
+		return 0
+	}
+	n, problem := count(f.value.text)
+	if problem != "" {
+		p.failf(f.place(), "%s: %s", f.key, problem)
+	}
+	return n
+}
+
+// count reads a whole number, exactly, or says what is wrong with it.
+func count(text string) (limit.Tokens, string) {
+	digits := strings.TrimPrefix(text, "-")
+	switch {
+	case digits == "" || strings.Trim(digits, "0123456789") != "":
+		return 0, show(text) + " is not a whole number; write digits alone, and for a slow rate a longer period, such as 1/10s"
+	case len(digits) > 1 && digits[0] == '0':
+		return 0, show(text) + " has a leading zero; remove it"
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Sprintf("%s is not between 0 and %d", show(text), limit.MaxTokens)
+	}
+	return limit.Tokens(n), ""
+}
+
+// units are the periods with a name.
+var units = map[string]time.Duration{"ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour, "d": day}
+
+// period reads a unit, a number of days or a Go duration.
+func (p *parser) period(pos int, field, text string) time.Duration {
+	d, problem := units[text], ""
+	if d == 0 {
+		d, problem = duration(text)
+	}
+	if problem == "" && (d < MinPeriod || d > MaxPeriod) {
+		problem = fmt.Sprintf("is not between 1ms and %dd", MaxPeriod/day)
+	}
+	if problem != "" {
+		p.failf(pos, "%s %s %s; write ms, s, m, h, d or a duration such as 30s", field, show(text), problem)
+	}
+	return d
+}
+
+// duration reads a Go duration or a number of days, exactly, or says what is wrong with it.
+func duration(text string) (d time.Duration, problem string) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, problem := count(days)
+		if problem != "" || n < 1 || n > limit.Tokens(MaxPeriod/day) {
+			return 0, fmt.Sprintf("is not a whole number of days from 1d to %dd", MaxPeriod/day)
+		}
+		return time.Duration(n) * day, ""
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, "is no duration with a unit, or far too long"
+	}
+	// ParseDuration cuts what is finer than a nanosecond.
+	for _, fraction, ok := strings.Cut(text, "."); ok; _, fraction, ok = strings.Cut(fraction, ".") {
+		unit := strings.TrimLeft(fraction, "0123456789")
+		if len(fraction)-len(unit) > 3 || strings.HasPrefix(unit, "ns") {
+			return 0, "has more than three decimals, or parts of a nanosecond"
+		}
+	}
+	return d, ""
+}

@@ -1,0 +1,306 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/limit"
+)
+
+// describe is a rule in one line.
+func describe(r *Rule) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%q %q", r.Domain, r.Name)
+	for _, p := range r.Match {
+		fmt.Fprintf(&b, " [%s]", p)
+	}
+	fmt.Fprintf(&b, " vary %v", r.Vary)
+	switch {
+	case r.Unlimited:
+		b.WriteString(" unlimited")
+	case r.Terms == nil:
+		b.WriteString(" denies all")
+	default:
+		fmt.Fprintf(&b, " %d per %v burst %d", r.Rate.Requests, r.Rate.Period, r.Terms.Burst)
+	}
+	fmt.Fprintf(&b, " %v", r.Mode)
+	if r.HasPolicy {
+		fmt.Fprintf(&b, " %v", r.OnStoreError)
+	}
+	if r.Deadline > 0 {
+		fmt.Fprintf(&b, " deadline %v", r.Deadline)
+	}
+	if r.NoSplit {
+		b.WriteString(" unsplit")
+	}
+	return b.String()
+}
+
+func mustParse(t testing.TB, text string) *Set {
+	t.Helper()
+	s, err := Parse("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// d makes a descriptor of keys and values in turn.
+func d(words ...string) Descriptor {
+	var all Descriptor
+	for i := 0; i < len(words); i += 2 {
+		all = append(all, Entry{words[i], words[i+1]})
+	}
+	return all
+}
+
+func TestMatch(t *testing.T) {
+	s := mustParse(t, `
+domain: api
+rules:
+  - {name: user,          match: [{key: user}], limit: 1/s}
+  - {name: no user,       match: [{key: user, value: ""}], limit: 1/s}
+  - {name: alice,         match: [{key: user, value: alice}], limit: 1/s}
+  - {name: path,          match: [{key: path}], limit: 1/s}
+  - {name: path /v*,      match: [{key: path, value: /v*}], limit: 1/s}
+  - {name: path /v1/*,    match: [{key: path, value: /v1/*}], limit: 1/s}
+  - {name: path /v1/pay,  match: [{key: path, value: /v1/pay}], limit: 1/s}
+  - {name: pay user,      match: [{key: path, value: /v1/pay}, {key: user}], limit: 1/s}
+  - {name: v1 alice,      match: [{key: path, value: /v1/*}, {key: user, value: alice}], limit: 1/s}
+  - {name: any bob,       match: [{key: path}, {key: user, value: bob}], limit: 1/s}
+  - {name: exact x,       match: [{key: path, value: /x}, {key: user, value: a*}], limit: 1/s}
+  - {name: star,          match: [{key: star, value: a*b}], limit: 1/s}
+  - {name: 2 stars,       match: [{key: star, value: a**}], limit: 1/s}
+  - {name: joined 1,      match: [{key: a, value: b_c}, {key: k, value: x}], limit: 1/s}
+  - {name: joined 2,      match: [{key: a_b, value: c}, {key: k, value: x}], limit: 1/s}
+  - {name: joined 3,      match: [{key: a, value: "b:c"}, {key: d, value: x}], limit: 1/s}
+  - {name: joined 4,      match: [{key: a, value: b}, {key: "c:d", value: x}], limit: 1/s}
+  - {name: empty then x,  match: [{key: p, value: ""}, {key: q, value: x}], limit: 1/s}
+  - {name: x then empty,  match: [{key: p, value: x}, {key: q, value: ""}], limit: 1/s}
+  - {name: braces,        match: [{key: "{t}", value: "}{"}], limit: 1/s}
+`)
+	for _, c := range []struct {
+		d    Descriptor
+		want string // "" for no rule
+	}{
+		{d("user", "carol"), "user"},
+		{d("user", "alice"), "alice"},
+		{d("user", "*"), "user"},
+		{d("USER", "alice"), ""},
+
+		// Fault 24: no value, no rule but the one that says so.
+		{d("user", ""), "no user"},
+		{d("path", ""), ""},
+		{d("path", "/v1/pay", "user", ""), ""},
+		{d("path", "", "user", "bob"), ""},
+
+		// The most specific one.
+		{d("path", "/"), "path"},
+		{d("path", "/v"), "path /v*"},
+		{d("path", "/v1"), "path /v*"},
+		{d("path", "/v1/"), "path /v1/*"},
+		{d("path", "/v1/pay"), "path /v1/pay"},
+		{d("path", "/v1/pays"), "path /v1/*"},
+		{d("path", "/v1/pay", "user", "alice"), "pay user"}, // the left entry decides
+		{d("path", "/v1/get", "user", "alice"), "v1 alice"},
+		{d("path", "/v1/get", "user", "bob"), "any bob"}, // back from /v1/*
+		{d("path", "/v1/get", "user", "carol"), ""},
+		{d("path", "/x", "user", "bob"), "any bob"}, // back from /x
+		{d("path", "/x", "user", "al"), "exact x"},
+
+		// The same number of entries in the same order.
+		{nil, ""},
+		{d("user", "alice", "path", "/v1/pay"), ""},
+		{d("path", "/v1/pay", "user", "alice", "x", "y"), ""},
+
+		// A star is a wildcard at the end only.
+		{d("star", "a*b"), "star"},
+		{d("star", "axb"), ""},
+		{d("star", "a*"), "2 stars"},
+		{d("star", "a*c"), "2 stars"},
+
+		// Fault 1: parts that look alike when joined.
+		{d("a", "b_c", "k", "x"), "joined 1"},
+		{d("a_b", "c", "k", "x"), "joined 2"},
+		{d("a", "b:c", "d", "x"), "joined 3"},
+		{d("a", "b", "c:d", "x"), "joined 4"},
+		{d("p", "", "q", "x"), "empty then x"},
+		{d("p", "x", "q", ""), "x then empty"},
+		{d("a", "b\x00c", "k", "x"), ""},
+		{d("{t}", "}{"), "braces"},
+	} {
+		got := ""
+		if r := s.Match("api", c.d); r != nil {
+			got = r.Name
+		}
+		if got != c.want {
+			t.Errorf("%q: %q, want %q", c.d, got, c.want)
+		}
+		if r := s.Match("web", c.d); r != nil {
+			t.Errorf("%q of another domain: %q", c.d, r.Name)
+		}
+	}
+}
+
+func TestSet(t *testing.T) {
+	s := mustParse(t, "domain: api\nrules:\n- {name: b, match: [{key: k}], limit: 1/s}\n- {name: a, match: [{key: l}], limit: 1/s}\n")
+	if s.Len() != 2 {
+		t.Errorf("%d rules, want 2", s.Len())
+	}
+	rules := s.Rules()
+	if len(rules) != 2 || rules[0].Name != "b" || rules[1].Name != "a" {
+		t.Errorf("rules %v are not in the order of the file", rules)
+	}
+	if s.Rule("api", "a") != rules[1] || s.Rule("api", "c") != nil || s.Rule("web", "a") != nil {
+		t.Error("Rule finds the wrong rule")
+	}
+	rules[0] = nil
+	if s.Rules()[0] == nil {
+		t.Error("the slice of Rules is not the caller's own")
+	}
+	for _, empty := range []*Set{nil, {}} {
+		if empty.Match("api", d("k", "v")) != nil || empty.Rule("api", "a") != nil || empty.Rules() != nil || empty.Len() != 0 {
+			t.Errorf("%v is not empty", empty)
+		}
+	}
+}
+
+func TestRuleIsWhole(t *testing.T) {
+	s := mustParse(t, "domain: api\nrules:\n- {name: a, match: [{key: k}], limit: {requests: 100, per: 1s, burst: 200}, "+
+		"mode: exact, on_store_error: closed, deadline: 10ms, split: off}\n")
+	got := *s.Rule("api", "a")
+	rate := limit.Rate{Requests: 100, Period: time.Second, Burst: 200}
+	terms, err := rate.Terms()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *got.Terms != *terms {
+		t.Errorf("terms %v, want %v", *got.Terms, *terms)
+	}
+	got.Terms = nil
+	want := limit.Rule{Domain: "api", Name: "a", Rate: rate, OnStoreError: limit.Closed, HasPolicy: true, Deadline: 10 * time.Millisecond}
+	if got.Rule != want || got.Mode != Exact || !got.NoSplit {
+		t.Errorf("%+v, want %+v, exact, unsplit", got, want)
+	}
+}
+
+// Every file cut short is a set or an error with a place, and so is every file
+// with a byte changed.
+func TestDamaged(t *testing.T) {
+	text := seeds[0]
+	for i := range len(text) {
+		check(t, []byte(text[:i]))
+		for _, c := range "\t\n\r :-{}[]'\"\\*&#\x00\xff" {
+			check(t, []byte(text[:i]+string(c)+text[i+1:]))
+			check(t, []byte(text[:i]+string(c)+text[i:]))
+		}
+	}
+}
+
+func TestTooLong(t *testing.T) {
+	_, err := Parse("r.yaml", make([]byte, MaxSize+1))
+	want := "rules: r.yaml:1:1: the file has more than 16777216 bytes; split it"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// Bad files whose reading time or depth could grow faster than their size.
+func TestHostile(t *testing.T) {
+	const n = 1 << 18
+	for name, text := range map[string]string{
+		"brackets":  strings.Repeat("[", n),
+		"braces":    strings.Repeat("{a: ", n/4),
+		"dashes":    strings.Repeat("- ", n/2),
+		"items":     "rules:\n" + strings.Repeat("-\n", n/2),
+		"nulls":     "rules: [" + strings.Repeat("~,", n/2) + "]",
+		"fields":    strings.Repeat("a:\n", n/3),
+		"one line":  "domain: " + strings.Repeat("a", n),
+		"quotes":    "domain: '" + strings.Repeat("''", n/2),
+		"escapes":   `domain: "` + strings.Repeat(`\n`, n/2) + `"`,
+		"one key":   strings.Repeat("k", n) + ": a",
+		"comments":  strings.Repeat("#\n", n/2),
+		"markers":   strings.Repeat("---\n", n/4),
+		"bad rules": "domain: a\nrules:\n" + strings.Repeat("- {a: 1}\n", n/9),
+	} {
+		start := time.Now()
+		if _, err := Parse("", []byte(text)); err == nil {
+			t.Errorf("%s: no error", name)
+		} else if len(err.Error()) > 10_000 {
+			t.Errorf("%s: an error of %d bytes", name, len(err.Error()))
+		}
+		if took := time.Since(start); took > 30*time.Second {
+			t.Errorf("%s: %d bytes took %v", name, len(text), took)
+		}
+	}
+}
+
+func TestTooManyValues(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes hundreds of megabytes")
+	}
+	_, err := Parse("r.yaml", []byte("domain: a\nrules: ["+strings.Repeat("~,", maxValues)+"]"))
+	want := "rules: r.yaml:2:4194311: more than 2097152 values in the file; split it"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// The examples of the manual are true.
+func TestDocs(t *testing.T) {
+	manual, err := os.ReadFile("../docs/rules.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := strings.Split(string(manual), "```yaml\n")[1:]
+	for _, text := range examples {
+		text, _, _ = strings.Cut(text, "```")
+		if !strings.HasPrefix(text, "domain:") {
+			text = "domain: api\nrules:\n" + text
+		}
+		mustParse(t, text)
+	}
+	if len(examples) != 3 {
+		t.Errorf("%d examples, want 3", len(examples))
+	}
+}
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	good := filepath.Join(dir, "good.yaml")
+	bad := filepath.Join(dir, "bad.yaml")
+	if err := errors.Join(os.WriteFile(good, []byte(seeds[0]), 0o600), os.WriteFile(bad, []byte("domain: api\nruels: []\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Load(good); err != nil || s.Len() == 0 {
+		t.Errorf("%d rules, %v", s.Len(), err)
+	}
+	s, err := Load(bad)
+	var first *Error
+	if s != nil || !errors.As(err, &first) || first.File != bad || first.Line != 1 {
+		t.Errorf("%v, %v", s, err)
+	}
+	var all Errors
+	if !errors.As(err, &all) || len(all) != 2 || all[1].Line != 2 {
+		t.Errorf("%v, want a problem in line 2", err)
+	}
+	for _, path := range []string{filepath.Join(dir, "absent.yaml"), dir} {
+		var pathErr *os.PathError
+		if _, err := Load(path); !errors.As(err, &pathErr) || !strings.HasPrefix(err.Error(), "rules: ") {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+func TestMatchDoesNotAllocate(t *testing.T) {
+	s := realistic(t, 1000)
+	hit, miss := d("route", "/v1/orders/7", "user", "42"), d("route", "/none", "user", "")
+	if n := testing.AllocsPerRun(100, func() { s.Match("api", hit); s.Match("api", miss); s.Rule("api", "rule-1") }); n != 0 {
+		t.Errorf("%v allocations, want 0", n)
+	}
+}
