@@ -78,6 +78,7 @@ type Batcher struct {
 	queues  atomic.Pointer[[]*queue] // by shard; grows, under mu
 	waiting atomic.Int64             // claims queued or in flight
 	stats   counters
+	groups  sync.Pool // of *Group
 
 	// life ends when Close gives up on calls in flight.
 	life context.Context
@@ -117,17 +118,18 @@ func (b *Batcher) queue(shard int) *queue {
 
 // submit queues one claim.
 func (b *Batcher) submit(c *Claim) error {
-	if b.waiting.Add(1) > int64(b.cfg.MaxPending) {
+	err := ErrOverloaded
+	if b.waiting.Add(1) <= int64(b.cfg.MaxPending) {
+		c.queue = b.queue(b.cfg.Store.Shard(&c.Bucket))
+		err = c.queue.add(c)
+	}
+	if err != nil {
 		b.waiting.Add(-1)
+	}
+	if err == ErrOverloaded {
 		b.stats.overloaded.Add(1)
-		return ErrOverloaded
 	}
-	c.queue = b.queue(b.cfg.Store.Shard(&c.Bucket))
-	if !c.queue.add(c) {
-		b.waiting.Add(-1)
-		return ErrClosed
-	}
-	return nil
+	return err
 }
 
 // Close refuses new claims, sends what is queued and waits for the replies. When

@@ -3,7 +3,6 @@ package batcher
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -57,16 +56,13 @@ type Group struct {
 	start   time.Time
 }
 
-var groups = sync.Pool{New: func() any {
-	g := &Group{wake: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
-	g.timer.Stop()
-	return g
-}}
-
 // Group returns an empty group.
 func (b *Batcher) Group() *Group {
-	g := groups.Get().(*Group)
-	g.batcher = b
+	if g, ok := b.groups.Get().(*Group); ok {
+		return g
+	}
+	g := &Group{batcher: b, wake: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
+	g.timer.Stop()
 	return g
 }
 
@@ -109,11 +105,9 @@ func (g *Group) Wait(ctx context.Context) {
 	if len(g.claims) == 0 {
 		return
 	}
+	passed := time.Duration(0) // claims with deadlines up to here were given up
 	for {
-		left, any := g.untilDeadline()
-		if !any {
-			left = 0
-		}
+		left := g.deadlineAfter(passed) - time.Since(g.start)
 		g.timer.Reset(max(left, time.Nanosecond))
 		select {
 		case <-g.wake:
@@ -123,7 +117,7 @@ func (g *Group) Wait(ctx context.Context) {
 			g.timer.Stop()
 			g.giveUp(func(*Claim) bool { return true })
 		case <-g.timer.C:
-			passed := time.Since(g.start)
+			passed = time.Since(g.start)
 			g.giveUp(func(c *Claim) bool { return c.Deadline <= passed })
 		}
 		if g.open.Load() == 0 {
@@ -134,15 +128,16 @@ func (g *Group) Wait(ctx context.Context) {
 	}
 }
 
-// untilDeadline is the time to the earliest deadline that has not passed.
-func (g *Group) untilDeadline() (left time.Duration, any bool) {
-	passed := time.Since(g.start)
+// deadlineAfter is the earliest deadline of a claim after the last one that was
+// seen to pass; 0 if there is none.
+func (g *Group) deadlineAfter(passed time.Duration) time.Duration {
+	next := time.Duration(0)
 	for _, c := range g.claims {
-		if d := c.Deadline - passed; d > 0 && (!any || d < left) {
-			left, any = d, true
+		if c.Deadline > passed && (next == 0 || c.Deadline < next) {
+			next = c.Deadline
 		}
 	}
-	return left, any
+	return next
 }
 
 func (g *Group) giveUp(which func(*Claim) bool) {
@@ -163,6 +158,5 @@ func (g *Group) finish(n int32) {
 // Release returns the group for reuse. Its claims must not be used afterwards.
 func (g *Group) Release() {
 	g.claims = g.claims[:0]
-	g.batcher = nil
-	groups.Put(g)
+	g.batcher.groups.Put(g)
 }

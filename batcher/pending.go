@@ -68,13 +68,16 @@ func (p *pending) replace(old, c *Claim) {
 
 // seal fixes what the entry asks for, just before it is sent. A single claim
 // is all or nothing in the store, so nothing has to be refunded; several
-// take what is there. No more than Burst can be there, so the sum is cut to it.
+// take what is there. No more than Burst can be there, so the sum is cut to it; a
+// take of more than Burst gets nothing and so asks for nothing.
 func (p *pending) seal() {
 	e := &p.entry
 	e.N = 0
 	n := 0
 	for c := p.first; c != nil; c = c.next {
-		e.N = min(e.N+c.N, e.Terms.Burst)
+		if c.N <= e.Terms.Burst || family(e.Op) != limit.Take {
+			e.N = min(e.N+c.N, e.Terms.Burst)
+		}
 		c.sent = true
 		n++
 	}

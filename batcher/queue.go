@@ -31,15 +31,20 @@ type queue struct {
 // maxFree bounds the pendings kept for reuse, per shard.
 const maxFree = 1024
 
-// add queues a claim and starts a call if that is due. It is false if the batcher is closed.
-func (q *queue) add(c *Claim) bool {
+// add queues a claim and starts a call if that is due. The error is ErrClosed or
+// ErrOverloaded: claims that were given up wait for nothing, but their empty
+// entries stay in line until the next call, so the line has a bound of its own.
+func (q *queue) add(c *Claim) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
-		return false
+	switch {
+	case q.closed:
+		return ErrClosed
+	case len(q.line) >= q.batcher.cfg.MaxPending:
+		return ErrOverloaded
 	}
 	q.addLocked(c)
-	return true
+	return nil
 }
 
 func (q *queue) addLocked(c *Claim) {
@@ -87,11 +92,15 @@ func (q *queue) run() {
 	}
 }
 
-// next takes the oldest pendings, up to a full call. With none left it ends
-// the goroutine's turn.
+// next takes the oldest pendings, up to a full call. With none left it ends the
+// goroutine's turn; with less than a full call, if another goroutine is there to take them.
 func (q *queue) next(batch []*pending, entries []*Entry) ([]*pending, []*Entry) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.running > 1 && len(q.line) < q.batcher.cfg.MaxEntries {
+		q.running--
+		return batch, entries
+	}
 	n := 0
 	for ; n < len(q.line) && len(entries) < q.batcher.cfg.MaxEntries; n++ {
 		p := q.line[n]
@@ -169,6 +178,7 @@ func (q *queue) settle(batch []*pending) (claims int) {
 			next := c.next
 			c.in, c.prev, c.next, c.done = nil, nil, nil, true
 			claims++
+			q.batcher.waiting.Add(-1) // before the caller can come back
 			if c.group != nil {
 				c.group.finish(1)
 			}
@@ -176,7 +186,6 @@ func (q *queue) settle(batch []*pending) (claims int) {
 		}
 		q.recycleLocked(p)
 	}
-	q.batcher.waiting.Add(-int64(claims))
 	return claims
 }
 

@@ -25,8 +25,8 @@ type Entry struct {
 	Terms  *limit.Terms
 	Op     limit.Op
 	N      limit.Tokens
-	// Round orders the entries on one bucket within one call: they carry the
-	// rounds 0, 1, 2 ... and a store runs lower rounds first.
+	// Round orders the entries on one bucket within one call: no two carry the
+	// same, and a store runs lower rounds first.
 	Round int
 
 	// Out and Err are set by the store; Out is valid if Err is nil.

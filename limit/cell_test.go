@@ -8,7 +8,6 @@ import (
 // cell is a bucket on its own: what a store does around Apply, without the guard
 // against a clock that is set back (memstore has that).
 type cell struct {
-	class Class
 	gen   int64
 	tat   Ticks
 	found bool
