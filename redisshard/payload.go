@@ -3,8 +3,10 @@ package redisshard
 import (
 	"cmp"
 	_ "embed"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/tinylib/msgp/msgp"
@@ -34,7 +36,7 @@ type item struct {
 type call struct {
 	layout  *layout
 	items   []item
-	payload []byte
+	numbers []byte
 	args    []any
 }
 
@@ -73,47 +75,42 @@ func sameRun(a, b *batcher.Entry) bool {
 // microseconds, or 0 for the server's own. The result is valid until the next encode.
 func (c *call) encode(command, script string, names *nameCache, nanos, stamp int64) []any {
 	c.args = append(c.args[:0], command, script, 0)
-	size, groups := 1, 0
-	for i := 0; i < len(c.items); {
-		end, runs := c.extent(i)
-		size += 5 + (end - i) + 6*runs
-		i = end
-		groups++
-	}
-	c.args[2] = groups * generations
-	p := msgp.AppendArrayHeader(c.payload[:0], uint32(size))
-	p = msgp.AppendInt64(p, stamp)
-	for i := 0; i < len(c.items); {
+	c.numbers = appendNumbers(c.numbers[:0], float64(stamp), 0)
+	groups := 0
+	for i := 0; i < len(c.items); groups++ {
 		g := c.items[i].group
 		end, runs := c.extent(i)
-		now, _ := g.class.At(nanos)
-		base := now - 2
+		generation, _ := g.class.At(nanos)
+		base := generation - 2
 		c.args = names.appendKeys(c.args, c.layout, g, base)
-		p = msgp.AppendInt64(p, g.class.Length.Microseconds())
-		p = appendNumber(p, g.class.PerMicro)
-		p = msgp.AppendInt64(p, base)
-		p = msgp.AppendInt(p, end-i)
-		for _, it := range c.items[i:end] {
-			p = msgp.AppendStringFromBytes(p, it.entry.Bucket.ID())
-		}
-		p = msgp.AppendInt(p, runs)
+		c.numbers = appendNumbers(c.numbers, float64(g.class.Length.Microseconds()), g.class.PerMicro, float64(base),
+			float64(end-i), float64(runs))
 		for i < end {
-			first, n := c.items[i].entry, 1
-			for i+n < end && sameRun(first, c.items[i+n].entry) {
+			e, n := c.items[i].entry, 1
+			for i+n < end && sameRun(e, c.items[i+n].entry) {
 				n++
 			}
-			p = msgp.AppendInt(p, int(first.Op))
-			p = msgp.AppendInt64(p, int64(first.N))
-			p = msgp.AppendInt64(p, int64(first.Terms.Emission))
-			p = msgp.AppendInt64(p, int64(first.Terms.Depth))
-			p = msgp.AppendInt64(p, int64(first.Terms.Ceiling))
-			p = msgp.AppendInt(p, n)
+			t := e.Terms
+			c.numbers = appendNumbers(c.numbers, float64(e.Op), float64(e.N), float64(t.Emission), float64(t.Depth),
+				float64(t.Ceiling), float64(n))
 			i += n
 		}
 	}
-	c.payload = p
-	c.args = append(c.args, p)
+	c.args[2] = groups * generations
+	binary.BigEndian.PutUint64(c.numbers[8:], math.Float64bits(float64(groups)))
+	c.args = append(c.args, c.numbers)
+	for i := range c.items {
+		c.args = append(c.args, c.items[i].entry.Bucket.ID())
+	}
 	return c.args
+}
+
+// appendNumbers appends values as the script reads them.
+func appendNumbers(b []byte, values ...float64) []byte {
+	for _, v := range values {
+		b = binary.BigEndian.AppendUint64(b, math.Float64bits(v))
+	}
+	return b
 }
 
 // extent is the end of the group that begins at i, and the number of its runs.
@@ -125,14 +122,6 @@ func (c *call) extent(i int) (end, runs int) {
 		}
 	}
 	return end, runs
-}
-
-// appendNumber writes a tick unit: an integer where it is one.
-func appendNumber(p []byte, v float64) []byte {
-	if v >= 1 {
-		return msgp.AppendInt64(p, int64(v))
-	}
-	return msgp.AppendFloat64(p, v)
 }
 
 // Codes of the script in place of a grant.

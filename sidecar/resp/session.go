@@ -1,0 +1,212 @@
+package resp
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spillgate/spillgate/sidecar/resp/wire"
+)
+
+// protocolVersion is the version of Redis whose protocol the door speaks, for clients that ask.
+const protocolVersion = "7.0.0"
+
+const (
+	syntaxError = "ERR syntax error"
+	wrongPass   = "WRONGPASS invalid username-password pair or user is disabled."
+)
+
+func ping(c *conn, args [][]byte) {
+	if len(args) == 2 {
+		c.w.Bulk(args[1])
+		return
+	}
+	c.w.Status("PONG")
+}
+
+func echo(c *conn, args [][]byte) { c.w.Bulk(args[1]) }
+
+func quit(c *conn, _ [][]byte) { c.w.Status("OK") }
+
+// hello is HELLO [2|3 [AUTH user password] [SETNAME name]].
+func hello(c *conn, args [][]byte) {
+	resp3, name := c.w.RESP3(), c.name
+	if len(args) > 1 {
+		switch string(args[1]) {
+		case "2", "3":
+			resp3 = args[1][0] == '3'
+		default:
+			c.w.Error("NOPROTO unsupported protocol version")
+			return
+		}
+	}
+	for rest := args[min(2, len(args)):]; len(rest) > 0; {
+		switch {
+		case len(rest) >= 3 && isWord(rest[0], "AUTH"):
+			if !isDefaultUser(rest[1]) {
+				c.w.Error(wrongPass)
+				return
+			}
+			rest = rest[3:]
+		case len(rest) >= 2 && isWord(rest[0], "SETNAME"):
+			if !isClientName(rest[1]) {
+				c.w.Error(badClientName)
+				return
+			}
+			name, rest = string(rest[1]), rest[2:]
+		default:
+			c.w.Error(syntaxError + " in HELLO option '" + string(rest[0][:min(len(rest[0]), shown)]) + "'")
+			return
+		}
+	}
+	c.name = name
+	c.w.SetRESP3(resp3)
+	c.writeHello(resp3)
+}
+
+func (c *conn) writeHello(resp3 bool) {
+	proto := int64(2)
+	if resp3 {
+		proto = 3
+	}
+	w := c.w
+	w.Map(7)
+	w.BulkString("server")
+	w.BulkString("spillgate")
+	w.BulkString("version")
+	w.BulkString(protocolVersion)
+	w.BulkString("proto")
+	w.Int(proto)
+	w.BulkString("id")
+	w.Int(c.id)
+	w.BulkString("mode")
+	w.BulkString("standalone")
+	w.BulkString("role")
+	w.BulkString("master")
+	w.BulkString("modules")
+	w.Array(0)
+}
+
+// auth answers as a Redis does whose default user needs no password. Who may connect is the socket's affair.
+func auth(c *conn, args [][]byte) {
+	switch {
+	case len(args) == 2:
+		c.w.Error("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?")
+	case isDefaultUser(args[1]):
+		c.w.Status("OK")
+	default:
+		c.w.Error(wrongPass)
+	}
+}
+
+func isDefaultUser(user []byte) bool { return string(user) == "default" }
+
+const badClientName = "ERR Client names cannot contain spaces, newlines or special characters."
+
+// isClientName allows what Redis does: printable ASCII without blanks, and a bound of our own.
+func isClientName(name []byte) bool {
+	return len(name) <= 256 && !slices.ContainsFunc(name, func(b byte) bool { return b < '!' || b > '~' })
+}
+
+// client is CLIENT SETINFO, SETNAME, GETNAME or ID.
+func client(c *conn, args [][]byte) {
+	switch {
+	case len(args) == 4 && isWord(args[1], "SETINFO"):
+		c.w.Status("OK") // the library's name and version: of no use to us
+	case len(args) == 3 && isWord(args[1], "SETNAME"):
+		if !isClientName(args[2]) {
+			c.w.Error(badClientName)
+			return
+		}
+		c.name = string(args[2])
+		c.w.Status("OK")
+	case len(args) == 2 && isWord(args[1], "GETNAME"):
+		if c.name == "" {
+			c.w.Null()
+			return
+		}
+		c.w.BulkString(c.name)
+	case len(args) == 2 && isWord(args[1], "ID"):
+		c.w.Int(c.id)
+	default:
+		c.w.Error("ERR unknown subcommand or wrong number of arguments for '" + string(args[1][:min(len(args[1]), shown)]) +
+			"'. CLIENT takes SETINFO, SETNAME, GETNAME and ID.")
+	}
+}
+
+// commandInfo is COMMAND, COMMAND COUNT, COMMAND LIST, and COMMAND DOCS, which redis-cli sends
+// and which we have none of.
+func commandInfo(c *conn, args [][]byte) {
+	names := slices.Sorted(maps.Keys(commands))
+	switch {
+	case len(args) == 1:
+		c.w.Array(len(names))
+		for _, name := range names {
+			writeCommand(c.w, commands[name])
+		}
+	case isWord(args[1], "COUNT") && len(args) == 2:
+		c.w.Int(int64(len(names)))
+	case isWord(args[1], "LIST") && len(args) == 2:
+		c.w.Array(len(names))
+		for _, name := range names {
+			c.w.BulkString(commands[name].name)
+		}
+	case isWord(args[1], "DOCS"):
+		c.w.Map(0)
+	default:
+		c.w.Error("ERR unknown subcommand '" + string(args[1][:min(len(args[1]), shown)]) + "'. COMMAND takes COUNT, LIST and DOCS.")
+	}
+}
+
+// writeCommand describes one command in the six fields of Redis before version 7.
+func writeCommand(w *wire.Writer, cmd *command) {
+	w.Array(6)
+	w.BulkString(cmd.name)
+	w.Int(int64(cmd.arity))
+	w.Array(1)
+	w.Status("fast")
+	w.Int(int64(cmd.key))
+	w.Int(int64(cmd.key))
+	w.Int(int64(b2i(cmd.key > 0)))
+}
+
+// info is INFO [section ...]; there is one section's worth, so sections are not told apart.
+func info(c *conn, _ [][]byte) {
+	s := c.server
+	st, checks := s.Stats(), s.cfg.Agent.Stats()
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Server\r\nserver_name:spillgate\r\nspillgate_version:%s\r\nredis_version:%s\r\nredis_mode:standalone\r\n",
+		s.cfg.Version, protocolVersion)
+	fmt.Fprintf(&b, "uptime_in_seconds:%d\r\n", int(time.Since(s.started).Seconds()))
+	fmt.Fprintf(&b, "\r\n# Clients\r\nconnected_clients:%d\r\nmaxclients:%d\r\n", st.Connections, s.cfg.MaxConns)
+	fmt.Fprintf(&b, "\r\n# Stats\r\ntotal_connections_received:%d\r\nrejected_connections:%d\r\nprotocol_errors:%d\r\n",
+		st.Accepted, st.Refused, st.ProtocolErrors)
+	fmt.Fprintf(&b, "\r\n# Checks\r\n")
+	for _, n := range checks.Checks {
+		outcome := "denied"
+		if n.Admitted {
+			outcome = "admitted"
+		}
+		fmt.Fprintf(&b, "%s_%s:%d\r\n", outcome, n.Reason, n.Checks)
+	}
+	fmt.Fprintf(&b, "store_ready:%d\r\n", b2i(s.cfg.Agent.Ready()))
+	c.w.BulkString(b.String())
+}
+
+func selectDB(c *conn, args [][]byte) {
+	n, ok := wire.ParseInt(args[1])
+	switch {
+	case !ok:
+		c.w.Error("ERR value is not an integer or out of range")
+	case n != 0:
+		c.w.Error("ERR DB index is out of range")
+	default:
+		c.w.Status("OK")
+	}
+}
+
+// isWord compares an argument with a word in capitals, in any case.
+func isWord(arg []byte, word string) bool { return bytes.EqualFold(arg, []byte(word)) }
