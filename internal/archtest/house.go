@@ -53,9 +53,11 @@ var Rooms = []Rule{
 		Never: []string{redisClient, grpc, otel, prometheus},
 		Why:   "agent is what others embed: it brings no client, server or SDK into their binaries"},
 
+	{Room: "sidecar/socket", Never: []string{redisClient},
+		Why: "sidecar/socket opens sockets and knows nobody who listens on them"},
 	{Room: "sidecar/*", May: []string{"agent", "limit", "rules"}, Never: []string{redisClient},
 		Why: "a door decodes, asks the agent and encodes; it knows neither a store nor another door"},
-	{Room: "telemetry", May: []string{"agent", "limit", "rules"}, Never: []string{redisClient},
+	{Room: "telemetry", May: []string{"agent", "batcher", "limit", "rules"}, Never: []string{redisClient},
 		Why: "telemetry reads the agent's Stats and hooks; it sits beside the doors and the stores, not among them"},
 	{Room: "dashboard", May: []string{"agent", "limit", "rules"}, Never: []string{redisClient},
 		Why: "the dashboard shows what the agent knows; it asks no store"},
