@@ -34,7 +34,6 @@ type Agent struct {
 	direct  batcher.Direct   // nil unless the store answers without waiting
 	batcher *batcher.Batcher // nil if direct
 	rules   atomic.Pointer[rules.Set]
-	matches *matchCache
 	stats   counters
 	closed  atomic.Bool
 	batches sync.Pool
@@ -59,11 +58,6 @@ func New(cfg Config) (*Agent, error) {
 			return nil, fmt.Errorf("agent: %w", err)
 		}
 	}
-	matches, err := newMatchCache()
-	if err != nil {
-		return nil, fmt.Errorf("agent: %w", err)
-	}
-	a.matches = matches
 	return a, nil
 }
 
@@ -73,7 +67,6 @@ func (a *Agent) Close(ctx context.Context) error {
 	if a.closed.Swap(true) {
 		return nil
 	}
-	a.matches.close()
 	if a.batcher == nil {
 		return nil
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"time"
 
 	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/limit"
@@ -15,7 +16,8 @@ import (
 //
 // On a direct store each check is decided as it is added. Elsewhere all are
 // claimed in order of addition by Decide, so checks on one bucket see each other
-// as if they had come one by one.
+// as if they had come one by one; but what a denied check of several descriptors took
+// elsewhere comes back after the batch.
 //
 // Hot path: 0 allocations once warm; one clock read per batch on a direct store.
 type Batch struct {
@@ -53,6 +55,7 @@ func (a *Agent) NewBatch() *Batch { return &Batch{agent: a} }
 
 // Begin empties the batch.
 func (b *Batch) Begin() {
+	b.drop()
 	b.checks, b.items = b.checks[:0], b.items[:0]
 	if b.agent.direct != nil {
 		b.now = b.agent.direct.Now()
@@ -68,6 +71,8 @@ func (b *Batch) Throttle(key []byte, t *limit.Terms, n limit.Tokens) int {
 		return b.refuse(c, ErrNoKey)
 	case n < 0 || n > limit.MaxTokens:
 		return b.refuse(c, ErrHits)
+	case b.agent.closed.Load():
+		return b.refuse(c, ErrClosed)
 	}
 	b.id = limit.AppendPart(b.id[:0], "") // no domain: rules always have one
 	b.id = limit.AppendPart(b.id, key)
@@ -94,6 +99,8 @@ func (b *Batch) request(domain string, ds []rules.Descriptor, hits limit.Tokens,
 		return b.refuse(c, ErrNoDescriptors)
 	case hits < 0 || hits > limit.MaxTokens:
 		return b.refuse(c, ErrHits)
+	case b.agent.closed.Load():
+		return b.refuse(c, ErrClosed)
 	}
 	for _, d := range ds {
 		if len(d) == 0 {
@@ -101,8 +108,8 @@ func (b *Batch) request(domain string, ds []rules.Descriptor, hits limit.Tokens,
 		}
 	}
 	set := b.agent.rules.Load()
-	for _, d := range ds {
-		rule := b.agent.matches.match(set, domain, d)
+	for _, d := range ds { // all of them: the longest wait may be the last one's
+		rule := set.Match(domain, d)
 		if rule != nil {
 			b.id = appendRule(b.id[:0], rule)
 			for _, at := range rule.Vary {
@@ -110,9 +117,6 @@ func (b *Batch) request(domain string, ds []rules.Descriptor, hits limit.Tokens,
 			}
 		}
 		b.addRule(rule, hits, op)
-		if b.agent.direct != nil && !b.items[len(b.items)-1].decision.Admitted && op == limit.Take {
-			break // denied: the other descriptors need not be asked
-		}
 	}
 	return b.close(c)
 }
@@ -175,9 +179,10 @@ func (b *Batch) add(it item) {
 	b.items = append(b.items, it)
 }
 
-// entryAt is the entry of the i-th item of the check being added, on a direct store.
+// entryAt is the entry of the i-th item of the check being added, on a direct store. Items
+// that need no store leave theirs unused.
 func (b *Batch) entryAt(i int) *batcher.Entry {
-	if i == len(b.entries) {
+	for i >= len(b.entries) {
 		b.entries = append(b.entries, batcher.Entry{})
 	}
 	return &b.entries[i]
@@ -193,8 +198,12 @@ func (it *item) settle(a *Agent, out limit.Outcome, err error) {
 	it.nameRule()
 }
 
+// fail decides without an outcome. What can never be admitted needs no store to be denied.
 func (it *item) fail(a *Agent, err error) {
 	it.decision, it.err = a.byPolicy(it.rule, it.terms, err), err
+	if it.n > it.terms.Burst {
+		it.decision = limit.Decision{Reason: limit.Never, Limit: it.terms.Burst, RetryAfter: limit.NoRetry}
+	}
 	it.nameRule()
 }
 
@@ -214,8 +223,16 @@ func (b *Batch) open() int {
 func (b *Batch) close(i int) int {
 	c := &b.checks[i]
 	c.count = len(b.items) - c.first
-	if b.agent.direct != nil {
+	switch {
+	case b.agent.direct != nil:
 		b.conclude(c)
+	case c.count > 1:
+		// Another descriptor may deny the check, and then no late grant may charge it.
+		for j := range b.items[c.first:] {
+			if claim := b.items[c.first+j].claim; claim != nil {
+				claim.Keep = false
+			}
+		}
 	}
 	return i
 }
@@ -229,13 +246,6 @@ func (b *Batch) refuse(i int, err error) int {
 // Decide brings every check of the batch to its decision. It returns within the longest
 // deadline of their rules, or when ctx ends.
 func (b *Batch) Decide(ctx context.Context) {
-	if b.agent.closed.Load() {
-		for i := range b.checks {
-			b.refuse(i, ErrClosed)
-		}
-		b.drop()
-		return
-	}
 	if b.group == nil {
 		b.concludeAll()
 		return
@@ -248,22 +258,29 @@ func (b *Batch) Decide(ctx context.Context) {
 		}
 	}
 	b.concludeAll()
-	if b.refunds != nil { // [5] before the answer returns
-		b.refunds.Submit()
-		b.refunds.Wait(ctx)
-	}
 	b.drop()
+	if b.refunds != nil { // [5] in line before the answer returns: the caller's next check comes after them
+		b.refunds.Submit()
+		go awaitRefunds(b.refunds)
+		b.refunds = nil
+	}
 }
 
-// drop returns the groups.
+// refundPatience is the deadline of refunds. They are never given up, whatever becomes of the
+// check: the timeout of the store's calls bounds them.
+const refundPatience = time.Hour
+
+// awaitRefunds waits in the caller's stead, whose time may be up.
+func awaitRefunds(g *batcher.Group) {
+	g.Wait(context.Background())
+	g.Release()
+}
+
+// drop returns the group.
 func (b *Batch) drop() {
 	if b.group != nil {
 		b.group.Release()
 		b.group = nil
-	}
-	if b.refunds != nil {
-		b.refunds.Release()
-		b.refunds = nil
 	}
 }
 
@@ -334,7 +351,7 @@ func (b *Batch) refund(i int, it *item) {
 	}
 	c := b.refunds.Claim()
 	c.Bucket, c.Terms, c.Op, c.N = it.claim.Bucket, it.terms, limit.Refund, it.n
-	c.Deadline = b.agent.deadline(it.rule)
+	c.Deadline = refundPatience
 }
 
 // Decision returns the decision of the i-th check, after Decide. The error is one of

@@ -4,7 +4,7 @@
 // # Life of a check
 //
 //	Check, Handle.Check, Batch
-//	  |  validate, match the rule              rules.Set, cached    [1]
+//	  |  validate, match the rule              rules.Set.Match      [1]
 //	  |  name the bucket                       limit.Secret.Name    [2]
 //	  |  no store needed? answer               unlimited, limit 0   [3]
 //	  v
@@ -25,4 +25,8 @@
 //
 // It knows no wire and no Redis; doors and stores are plugged in. It exports
 // Stats and one hook per store call, and no telemetry of its own.
+//
+// It does not remember which rule a descriptor fell under. A cache by the descriptor's hash was
+// tried and rejected: Match costs 85-180 ns at 16 to 10,000 rules, a look-up that hits
+// 270-590 ns, and of a million users most miss.
 package agent

@@ -57,8 +57,11 @@ func (h *Handle) Check(ctx context.Context, n limit.Tokens, values ...string) li
 // handle adds a check of a handle's rule.
 func (b *Batch) handle(h *Handle, n limit.Tokens, values []string) int {
 	c := b.open()
-	if n < 0 || n > limit.MaxTokens {
+	switch {
+	case n < 0 || n > limit.MaxTokens:
 		return b.refuse(c, ErrHits)
+	case h.agent.closed.Load():
+		return b.refuse(c, ErrClosed)
 	}
 	rule := h.agent.rules.Load().Rule(h.domain, h.name)
 	if rule != nil {
