@@ -1,0 +1,120 @@
+package telemetry
+
+// Names of the metrics, as Prometheus shows them.
+const (
+	Checks = "spillgate_checks_total"
+
+	StoreUp            = "spillgate_store_up"
+	StoreCalls         = "spillgate_store_calls_total"
+	StoreCallsResent   = "spillgate_store_calls_resent_total"
+	StoreEntries       = "spillgate_store_entries_total"
+	StoreEntriesFailed = "spillgate_store_entries_failed_total"
+	StoreClaims        = "spillgate_store_claims_total"
+	StoreCallEntries   = "spillgate_store_call_entries"
+	StoreCallSeconds   = "spillgate_store_call_seconds"
+
+	ClaimsWaiting    = "spillgate_claims_waiting"
+	ClaimsOverloaded = "spillgate_claims_overloaded_total"
+	ClaimsGivenUp    = "spillgate_claims_given_up_total"
+	TokensRefunded   = "spillgate_tokens_refunded_total"
+
+	Rules              = "spillgate_rules"
+	RulesLoaded        = "spillgate_rules_loaded_timestamp_seconds"
+	RulesReloadsFailed = "spillgate_rules_reloads_failed_total"
+
+	MemstoreCells = "spillgate_memstore_cells"
+	BuildInfo     = "spillgate_build_info"
+)
+
+// Names and values of the attributes, which Prometheus calls labels.
+const (
+	AttrOutcome     = "outcome"
+	OutcomeAdmitted = "admitted"
+	OutcomeDenied   = "denied"
+
+	// AttrReason has the words of limit.Reason.
+	AttrReason = "reason"
+
+	AttrCause    = "cause"
+	CauseNotRun  = "not_run"
+	CauseUnknown = "unknown"
+	CauseDamaged = "damaged"
+
+	AttrVersion   = "version"
+	AttrGoVersion = "go_version"
+)
+
+// Kind is how a metric's value behaves, in Prometheus's words.
+type Kind string
+
+// The kinds.
+const (
+	Counter   Kind = "counter"
+	Gauge     Kind = "gauge"
+	Histogram Kind = "histogram"
+)
+
+// Metric describes one metric.
+type Metric struct {
+	Name string
+	Kind Kind
+	// Unit in UCUM: s, 1, or {thing}.
+	Unit string
+	// Labels that its series have.
+	Labels []string
+	// Help is the line that Prometheus shows.
+	Help string
+	// Buckets of a histogram: the upper bounds, without the last, infinite one.
+	Buckets []float64
+}
+
+var (
+	// entryBuckets reach to the largest call that batcher.Config.MaxEntries allows.
+	entryBuckets = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048}
+	// secondBuckets are for 50 us (a Redis on the same machine) to 1 s (a server that stands still).
+	secondBuckets = []float64{50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3, 1}
+)
+
+// Metrics describes all metrics, in the order of docs/metrics.md.
+var Metrics = []Metric{
+	{Name: Checks, Kind: Counter, Unit: "{check}", Labels: []string{AttrOutcome, AttrReason},
+		Help: "Checks decided."},
+
+	{Name: StoreUp, Kind: Gauge, Unit: "1",
+		Help: "1 if the store has been reached and answers, else 0."},
+	{Name: StoreCalls, Kind: Counter, Unit: "{call}",
+		Help: "Calls to the store. 0 for the memory store, which needs none."},
+	{Name: StoreCallsResent, Kind: Counter, Unit: "{call}",
+		Help: "Calls repeated because the store proved that nothing had run."},
+	{Name: StoreEntries, Kind: Counter, Unit: "{entry}",
+		Help: "Entries, one per bucket, in the calls to the store."},
+	{Name: StoreEntriesFailed, Kind: Counter, Unit: "{entry}", Labels: []string{AttrCause},
+		Help: "Entries without an answer: not_run was not debited, unknown counts as spent, damaged holds no cell."},
+	{Name: StoreClaims, Kind: Counter, Unit: "{claim}",
+		Help: "Claims of checks that the entries carried."},
+	{Name: StoreCallEntries, Kind: Histogram, Unit: "{entry}",
+		Help: "Entries in one call to the store.", Buckets: entryBuckets},
+	{Name: StoreCallSeconds, Kind: Histogram, Unit: "s",
+		Help: "Time from sending a call to the store to its answer.", Buckets: secondBuckets},
+
+	{Name: ClaimsWaiting, Kind: Gauge, Unit: "{claim}",
+		Help: "Claims that wait for the store now."},
+	{Name: ClaimsOverloaded, Kind: Counter, Unit: "{claim}",
+		Help: "Claims refused because agent.max_pending others waited."},
+	{Name: ClaimsGivenUp, Kind: Counter, Unit: "{claim}",
+		Help: "Claims whose deadline passed before the store's answer."},
+	{Name: TokensRefunded, Kind: Counter, Unit: "{token}",
+		Help: "Tokens sent back because nobody waited for them any more."},
+
+	{Name: Rules, Kind: Gauge, Unit: "{rule}",
+		Help: "Rules in force."},
+	{Name: RulesLoaded, Kind: Gauge, Unit: "s",
+		Help: "Unix time at which the rules in force were loaded. Absent without rules."},
+	{Name: RulesReloadsFailed, Kind: Counter, Unit: "{reload}",
+		Help: "Reloads refused; the rules in force stayed."},
+
+	{Name: MemstoreCells, Kind: Gauge, Unit: "{cell}",
+		Help: "Cells in the memory store. Absent with another store."},
+	{Name: BuildInfo, Kind: Gauge, Unit: "1", Labels: []string{AttrVersion, AttrGoVersion},
+		Help: "Always 1; the labels say what runs."},
+}

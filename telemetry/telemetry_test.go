@@ -1,0 +1,270 @@
+package telemetry
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/agent"
+	"github.com/spillgate/spillgate/batcher"
+	"github.com/spillgate/spillgate/limit"
+	"github.com/spillgate/spillgate/memstore"
+	"github.com/spillgate/spillgate/rules"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the table of docs/metrics.md anew")
+
+const docsFile = "../docs/metrics.md"
+
+func scrape(t *testing.T, tel *Telemetry) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	tel.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if w.Code != 200 {
+		t.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+func newTelemetry(t *testing.T) *Telemetry {
+	t.Helper()
+	tel, err := New(Config{Version: "v1.2.3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tel.Shutdown(context.Background()) })
+	return tel
+}
+
+// full is a reading in which every metric shows and every value is another.
+func full() Reading {
+	return Reading{
+		Agent: agent.Stats{
+			Checks: []agent.Count{{Admitted: true, Reason: limit.OK, Checks: 11}, {Reason: limit.OverLimit, Checks: 12},
+				{Admitted: true, Reason: limit.ShadowOver, Checks: 13}},
+			Batcher: batcher.Stats{Calls: 21, Entries: 22, Claims: 23, NotRun: 24, Unknown: 25, Damaged: 26,
+				Overloaded: 27, GivenUp: 28, Refunded: 29, Waiting: 30},
+		},
+		StoreUp:            true,
+		StoreResent:        31,
+		Memstore:           &Memstore{Cells: 32},
+		Rules:              33,
+		RulesLoaded:        time.UnixMilli(1_700_000_000_250),
+		RulesReloadsFailed: 34,
+	}
+}
+
+func TestValues(t *testing.T) {
+	tel := newTelemetry(t)
+	tel.OnCall(batcher.CallInfo{Entries: 3, Took: 300 * time.Microsecond})
+	tel.Observe(full)
+	text := scrape(t, tel)
+	for _, want := range []string{
+		`spillgate_checks_total{outcome="admitted",reason="ok"} 11`,
+		`spillgate_checks_total{outcome="denied",reason="over_limit"} 12`,
+		`spillgate_checks_total{outcome="admitted",reason="shadow"} 13`,
+		`spillgate_checks_total{outcome="admitted",reason="store_open"} 0`,
+		`spillgate_store_up 1`,
+		`spillgate_store_calls_total 21`,
+		`spillgate_store_calls_resent_total 31`,
+		`spillgate_store_entries_total 22`,
+		`spillgate_store_claims_total 23`,
+		`spillgate_store_entries_failed_total{cause="not_run"} 24`,
+		`spillgate_store_entries_failed_total{cause="unknown"} 25`,
+		`spillgate_store_entries_failed_total{cause="damaged"} 26`,
+		`spillgate_store_call_entries_bucket{le="2"} 0`,
+		`spillgate_store_call_entries_bucket{le="4"} 1`,
+		`spillgate_store_call_entries_sum 3`,
+		`spillgate_store_call_seconds_bucket{le="0.0002"} 0`,
+		`spillgate_store_call_seconds_bucket{le="0.0005"} 1`,
+		`spillgate_store_call_seconds_count 1`,
+		`spillgate_claims_overloaded_total 27`,
+		`spillgate_claims_given_up_total 28`,
+		`spillgate_tokens_refunded_total 29`,
+		`spillgate_claims_waiting 30`,
+		`spillgate_memstore_cells 32`,
+		`spillgate_rules 33`,
+		`spillgate_rules_loaded_timestamp_seconds 1.70000000025e+09`,
+		`spillgate_rules_reloads_failed_total 34`,
+		`go_goroutines `,
+	} {
+		if !strings.Contains(text, "\n"+want) {
+			t.Errorf("no line %s", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+}
+
+// TestNames holds the scrape against names.go: every name with its kind and its help, its
+// labels and no others, and nothing else of ours.
+func TestNames(t *testing.T) {
+	tel := newTelemetry(t)
+	tel.OnCall(batcher.CallInfo{Entries: 1, Took: time.Millisecond})
+	tel.Observe(full)
+	text := scrape(t, tel)
+	var known []string
+	for _, m := range Metrics {
+		known = append(known, m.Name)
+		for _, line := range []string{"# TYPE " + m.Name + " " + string(m.Kind), "# HELP " + m.Name + " " + m.Help} {
+			if !strings.Contains(text, line+"\n") {
+				t.Errorf("no line %q", line)
+			}
+		}
+		labels := regexp.MustCompile(`(?m)^` + m.Name + `(?:_bucket)?(?:\{([^}]*)\})? `).FindStringSubmatch(text)
+		if labels == nil {
+			t.Errorf("%s has no series", m.Name)
+			continue
+		}
+		var names []string
+		for _, l := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(labels[1], -1) {
+			if l[1] != "le" {
+				names = append(names, l[1])
+			}
+		}
+		want := slices.Clone(m.Labels)
+		slices.Sort(want)
+		if !slices.Equal(names, want) {
+			t.Errorf("%s has the labels %q, want %q", m.Name, names, want)
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (\S+)`).FindAllStringSubmatch(text, -1) {
+		name := m[1]
+		if !slices.Contains(known, name) && !strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "process_") {
+			t.Errorf("%s is not in names.go", name)
+		}
+	}
+}
+
+const (
+	tableBegins = "<!-- table: go test ./telemetry -rewrite -->\n"
+	tableEnds   = "<!-- end of table -->\n"
+)
+
+// TestDocs holds the table of docs/metrics.md against names.go.
+func TestDocs(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("| name | kind | labels | meaning |\n|---|---|---|---|\n")
+	for _, m := range Metrics {
+		labels := make([]string, len(m.Labels))
+		for i, l := range m.Labels {
+			labels[i] = "`" + l + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.Name, m.Kind, strings.Join(labels, ", "), m.Help)
+	}
+	text, err := os.ReadFile(docsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, found := strings.Cut(string(text), tableBegins)
+	table, after, closed := strings.Cut(rest, tableEnds)
+	if !found || !closed {
+		t.Fatalf("%s has no table between %q and %q", docsFile, tableBegins, tableEnds)
+	}
+	if table == b.String() {
+		return
+	}
+	if !*rewrite {
+		t.Fatalf("the table of %s is not that of names.go; go test ./telemetry -rewrite writes:\n%s", docsFile, &b)
+	}
+	if err := os.WriteFile(docsFile, []byte(before+tableBegins+b.String()+tableEnds+after), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestBuckets: the bounds rise and reach from 50 us to 1 s.
+func TestBuckets(t *testing.T) {
+	for _, m := range Metrics {
+		if (m.Kind == Histogram) != (len(m.Buckets) > 0) || !slices.IsSorted(m.Buckets) {
+			t.Errorf("%s, a %s, has the buckets %v", m.Name, m.Kind, m.Buckets)
+		}
+	}
+	if first, last := secondBuckets[0], secondBuckets[len(secondBuckets)-1]; first != 50e-6 || last != 1 {
+		t.Errorf("seconds reach from %v to %v", first, last)
+	}
+}
+
+// TestBeforeObserve: a scrape may come before the agent exists, and after the end.
+func TestBeforeObserveAndAfterShutdown(t *testing.T) {
+	tel := newTelemetry(t)
+	if text := scrape(t, tel); strings.Contains(text, "spillgate_") {
+		t.Errorf("values of an agent that is not there:\n%s", text)
+	}
+	tel.Observe(full)
+	if err := tel.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	scrape(t, tel)
+}
+
+// TestSeriesDoNotGrowWithKeys: 10,000 keys in several rules make no series.
+func TestSeriesDoNotGrowWithKeys(t *testing.T) {
+	store, err := memstore.New(memstore.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := rules.Parse("r", []byte("domain: d\nrules:\n- {name: a, match: [{key: u}], limit: 1/h}\n- {name: b, match: [{key: v}], limit: 1/h}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tel := newTelemetry(t)
+	a, err := agent.New(agent.Config{Store: store, Rules: set, OnCall: tel.OnCall})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close(t.Context())
+	tel.Observe(func() Reading {
+		return Reading{Agent: a.Stats(), StoreUp: a.Ready(), Rules: a.Rules().Len(), Memstore: &Memstore{Cells: store.Cells()}}
+	})
+	series := func() int {
+		return len(regexp.MustCompile(`(?m)^spillgate_`).FindAllString(scrape(t, tel), -1))
+	}
+	before := series()
+	for i := range 10_000 {
+		for _, key := range []string{"u", "v", "w"} {
+			for range 2 {
+				_, err := a.Check(t.Context(), agent.Request{Domain: "d", Hits: 1,
+					Descriptors: []rules.Descriptor{{{Key: key, Value: strconv.Itoa(i)}}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if after := series(); after != before {
+		t.Errorf("%d series before, %d after", before, after)
+	}
+	text := scrape(t, tel)
+	for _, want := range []string{`reason="ok"} 20000`, `reason="over_limit"} 20000`, `reason="no_rule"} 20000`, "memstore_cells 20000"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+}
+
+func TestOnCallAllocatesNothing(t *testing.T) {
+	tel := newTelemetry(t)
+	if n := testing.AllocsPerRun(1000, func() { tel.OnCall(batcher.CallInfo{Entries: 5, Took: time.Millisecond}) }); n > 0 {
+		t.Errorf("%v allocations per call", n)
+	}
+}
+
+func BenchmarkOnCall(b *testing.B) {
+	tel, err := New(Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		tel.OnCall(batcher.CallInfo{Entries: 5, Took: time.Millisecond})
+	}
+}
