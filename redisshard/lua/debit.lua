@@ -60,6 +60,7 @@ for _ = 1, groups do
       break
     end
     clock = num(cells[1])
+    clock = clock and floor(clock) -- a stranger's fraction would get into every answer
     if clock and clock < span or not clock and (g == 4 or call('EXISTS', KEYS[key + g + 1]) == 0) then break end
     g, cells = g + 1, nil
   end
@@ -121,6 +122,7 @@ for _ = 1, groups do
   if p > 1 then
     if not clock and call('EXISTS', KEYS[key + g - 1]) == 1 then
       pcall('HSET', KEYS[key + g - 1], '~', format('%d', span))
+      call('PEXPIRE', KEYS[key + g - 1], math.ceil(((base + g) * length - time) / 1000) + 1000)
     end
     if not clock or now >= clock + step then
       put[p + 1], put[p + 2] = '~', format('%d', now)
