@@ -3,7 +3,7 @@
 //
 //	rules.yaml
 //	  |   Load, Parse: once per version                               [1]
-//	  |     read      text -> values with their places (yaml*.go)
+//	  |     read      text -> values with their places (internal/strictyaml)
 //	  |     parser    values -> rules, or all problems (parse.go, options.go)
 //	  |     insert    rules -> one tree per domain (tree.go)
 //	Set
@@ -41,15 +41,9 @@
 // ambiguous rule or a feature of a later version is an Error with line and column.
 // A file with any error is refused whole.
 //
-// The reader takes the part of YAML 1.2 that rules need, and JSON within it: one document of block
-// and flow collections, scalars in one line, with or without quotes, comments.
-// It refuses anchors, aliases, tags, directives, text over several lines, and a key twice.
-//
-// Why not a YAML library: github.com/goccy/go-yaml v1.19.2, tried first, takes about
-// a second and 310 MB of allocations for 10,000 rules (this reader with the compiler:
-// about 0.1 s and 31 MB); a file of a million "[" had the process killed; and it loses a tab inside a
-// value. A sidecar beside a busy gateway cannot afford that for a push. Our reader was compared with
-// libyaml on 800,000 damaged files: of 279,000 that both accept, all had the same values.
+// The text is YAML, and JSON within it, read by internal/strictyaml: one document, scalars taken as
+// they are written (a name 007 is "007"), without anchors, aliases, tags and a key twice.
+// docs/adr/0004-yaml-library.md has the reason for the library under it.
 //
 // # What it does not do
 //

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillgate/spillgate/internal/strictyaml"
 	"github.com/spillgate/spillgate/limit"
 )
 
@@ -23,8 +24,8 @@ const (
 )
 
 // option reads a field of a rule that has a default.
-func (p *parser) option(r *Rule, f *kid) {
-	switch f.key {
+func (p *parser) option(r *Rule, f *field) {
+	switch f.Key {
 	case "algorithm":
 		p.choose(f, "write token_bucket", "sliding_window|fixed_window|sliding_log", "token_bucket")
 	case "mode":
@@ -43,20 +44,18 @@ func (p *parser) option(r *Rule, f *kid) {
 		r.NoSplit = p.choose(f, "", "", "auto", "off") == "off"
 	case "shadow":
 		if p.flag(f) {
-			p.later(f.value.pos, "shadow: true", "leave it out and the rule enforces, or remove the rule")
+			p.Unsupported(f.Value.Pos, "shadow: true", "leave it out and the rule enforces, or remove the rule")
 		}
 	case "allowance":
-		p.later(f.keyPos, "allowance", "remove it with mode optimistic, which it belongs to")
-	default:
-		p.unknown(f, "a rule", ruleFields)
+		p.Unsupported(f.KeyPos, "allowance", "remove it with mode optimistic, which it belongs to")
 	}
 }
 
 // choose reads one of the words. Of the later ones, divided by "|", it says
 // that this version does not have them, and what to do instead.
-func (p *parser) choose(f *kid, instead, later string, words ...string) string {
-	text := f.value.text
-	if f.value.kind == kindPlain || f.value.kind == kindQuoted {
+func (p *parser) choose(f *field, instead, later string, words ...string) string {
+	text := f.Value.Text
+	if f.Value.Scalar() {
 		for _, w := range words {
 			if text == w {
 				return w
@@ -64,45 +63,45 @@ func (p *parser) choose(f *kid, instead, later string, words ...string) string {
 		}
 		for w := range strings.SplitSeq(later, "|") {
 			if text == w && w != "" {
-				p.later(f.value.pos, f.key+" "+w, instead)
+				p.Unsupported(f.Value.Pos, f.Key+" "+w, instead)
 				return ""
 			}
 		}
 	}
-	what := f.key
+	what := f.Key
 	if text != "" {
-		what += " " + show(text)
+		what += " " + strictyaml.Show(text)
 	}
-	p.failf(f.place(), "%s is not %s%s", what, strings.Join(words, " or "), didYouMean(text, words))
+	p.Failf(f.Pos(), "%s is not %s%s", what, strings.Join(words, " or "), strictyaml.DidYouMean(text, words))
 	return ""
 }
 
 // flag reads true or false.
-func (p *parser) flag(f *kid) bool {
-	if f.value.kind != kindPlain || f.value.text != "true" && f.value.text != "false" {
-		p.failf(f.place(), "%s is not true or false, without quotes", f.key)
+func (p *parser) flag(f *field) bool {
+	if f.Value.Kind != strictyaml.Plain || f.Value.Text != "true" && f.Value.Text != "false" {
+		p.Failf(f.Pos(), "%s is not true or false, without quotes", f.Key)
 	}
-	return f.value.text == "true"
+	return f.Value.Text == "true"
 }
 
 // deadline reads how long a check may take.
-func (p *parser) deadline(f *kid) time.Duration {
-	d, problem := duration(f.value.text)
+func (p *parser) deadline(f *field) time.Duration {
+	d, problem := duration(f.Value.Text)
 	if problem == "" && (d < MinDeadline || d > MaxDeadline) {
 		problem = fmt.Sprintf("is not between %v and %v", MinDeadline, MaxDeadline)
 	}
 	if problem != "" {
-		p.failf(f.place(), "deadline %s %s; write a duration such as 10ms", show(f.value.text), problem)
+		p.Failf(f.Pos(), "deadline %s %s; write a duration such as 10ms", strictyaml.Show(f.Value.Text), problem)
 		return 0
 	}
 	return d
 }
 
 // rateAt is where the numbers of a rate stand in the text.
-type rateAt struct{ requests, period, burst int }
+type rateAt struct{ requests, period, burst pos }
 
 // of is the place of the field that a limit.FieldError names.
-func (at rateAt) of(field string) int {
+func (at rateAt) of(field string) pos {
 	switch field {
 	case "period":
 		return at.period
@@ -113,82 +112,80 @@ func (at rateAt) of(field string) int {
 }
 
 // limit reads the limit of a rule, in the long or the short form, and compiles it.
-func (p *parser) limit(r *Rule, f *kid) {
-	known := len(p.errs)
-	at := rateAt{f.place(), f.place(), f.place()}
-	switch f.value.kind {
-	case kindMap:
+func (p *parser) limit(r *Rule, f *field) {
+	known := p.Count()
+	at := rateAt{f.Pos(), f.Pos(), f.Pos()}
+	switch f.Value.Kind {
+	case strictyaml.Map:
 		at = p.longLimit(&r.Rate, f)
-	case kindPlain, kindQuoted:
+	case strictyaml.Plain, strictyaml.Quoted:
 		p.shortLimit(&r.Rate, f)
 	default:
-		p.failf(f.place(), `limit is not a rate; write "100/s" or {requests: 100, per: 1s}`)
+		p.Failf(f.Pos(), `limit is not a rate; write "100/s" or {requests: 100, per: 1s}`)
 	}
-	if len(p.errs) > known {
+	if p.Count() > known {
 		return
 	}
 	var err error
 	var field *limit.FieldError
 	if r.Terms, err = r.Rate.Terms(); errors.As(err, &field) {
-		p.failf(at.of(field.Field), "%s: %s", field.Field, field.Problem)
+		p.Failf(at.of(field.Field), "%s: %s", field.Field, field.Problem)
 	}
 }
 
 // longLimit reads {requests: 100, per: 1s, burst: 200}.
-func (p *parser) longLimit(rate *limit.Rate, f *kid) (at rateAt) {
-	known := len(p.errs)
-	var requests, per, burst *kid
-	for i := range f.value.kids {
-		switch g := &f.value.kids[i]; g.key {
+func (p *parser) longLimit(rate *limit.Rate, f *field) (at rateAt) {
+	known := p.Count()
+	var requests, per, burst *field
+	for g := range p.Fields(&f.Value, "a limit", limitFields) {
+		switch g.Key {
 		case "requests":
-			requests, at.requests = g, g.place()
+			requests, at.requests = g, g.Pos()
 			rate.Requests = p.tokens(g)
 		case "per":
-			per, at.period = g, g.place()
-			rate.Period = p.period(g.place(), "per", g.value.text)
+			per, at.period = g, g.Pos()
+			rate.Period = p.period(g.Pos(), "per", g.Value.Text)
 		case "burst":
-			burst, at.burst = g, g.place()
+			burst, at.burst = g, g.Pos()
 			rate.Burst = p.tokens(g)
-		default:
-			p.unknown(g, "a limit", limitFields)
 		}
 	}
 	if requests == nil {
-		p.failf(f.value.pos, `a limit without requests; add "requests: 100"`)
+		p.Failf(f.Value.Pos, `a limit without requests; add "requests: 100"`)
 	}
 	if per == nil {
-		p.failf(f.value.pos, `a limit without a period; add "per: 1s"`)
+		p.Failf(f.Value.Pos, `a limit without a period; add "per: 1s"`)
 	}
-	if len(p.errs) == known && burst != nil && (rate.Requests == 0 || rate.Burst == 0) {
-		p.failf(at.burst, "burst: no burst goes with a limit of 0, and a burst of 0 admits nothing; remove it (requests: 0 alone denies everything)")
+	if p.Count() == known && burst != nil && (rate.Requests == 0 || rate.Burst == 0) {
+		p.Failf(at.burst, "burst: no burst goes with a limit of 0, and a burst of 0 admits nothing; remove it (requests: 0 alone denies everything)")
 	}
 	return at
 }
 
 // shortLimit reads 100/s or 100/30s.
-func (p *parser) shortLimit(rate *limit.Rate, f *kid) {
-	number, unit, ok := strings.Cut(f.value.text, "/")
+func (p *parser) shortLimit(rate *limit.Rate, f *field) {
+	number, unit, ok := strings.Cut(f.Value.Text, "/")
 	if !ok {
-		p.failf(f.value.pos, `limit %s has no "/"; write "100/s" or {requests: 100, per: 1s}`, show(f.value.text))
+		p.Failf(f.Value.Pos, `limit %s has no "/"; write "100/s" or {requests: 100, per: 1s}`, strictyaml.Show(f.Value.Text))
 		return
 	}
 	n, problem := count(number)
 	if problem != "" {
-		p.failf(f.value.pos, "requests: %s", problem)
+		p.Failf(f.Value.Pos, "requests: %s", problem)
 	}
 	rate.Requests = n
-	rate.Period = p.period(f.value.pos, "period", unit)
+	rate.Period = p.period(f.Value.Pos, "period", unit)
 }
 
 // tokens reads a field that counts tokens. The range is the business of limit.Rate.
-func (p *parser) tokens(f *kid) limit.Tokens {
-	if f.value.kind == kindQuoted {
-		p.failf(f.value.pos, "%s is in quotes; write the number without them", f.key)
+func (p *parser) tokens(f *field) limit.Tokens {
+	if f.Value.Kind == strictyaml.Quoted {
+		p.Failf(f.Value.Pos, "%s is in quotes; write the number without them", f.Key)
 		return 0
 	}
-	n, problem := count(f.value.text)
+	n, problem := count(f.Value.Text)
 	if problem != "" {
-		p.failf(f.place(), "%s: %s", f.key, problem)
+		p.Failf(f.Pos(), "%s: %s", f.Key, problem)
 	}
 	return n
 }
@@ -198,13 +195,13 @@ func count(text string) (limit.Tokens, string) {
 	digits := strings.TrimPrefix(text, "-")
 	switch {
 	case digits == "" || strings.Trim(digits, "0123456789") != "":
-		return 0, show(text) + " is not a whole number; write digits alone, and for a slow rate a longer period, such as 1/10s"
+		return 0, strictyaml.Show(text) + " is not a whole number; write digits alone, and for a slow rate a longer period, such as 1/10s"
 	case len(digits) > 1 && digits[0] == '0':
-		return 0, show(text) + " has a leading zero; remove it"
+		return 0, strictyaml.Show(text) + " has a leading zero; remove it"
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return 0, fmt.Sprintf("%s is not between 0 and %d", show(text), limit.MaxTokens)
+		return 0, fmt.Sprintf("%s is not between 0 and %d", strictyaml.Show(text), limit.MaxTokens)
 	}
 	return limit.Tokens(n), ""
 }
@@ -213,7 +210,7 @@ func count(text string) (limit.Tokens, string) {
 var units = map[string]time.Duration{"ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour, "d": day}
 
 // period reads a unit, a number of days or a Go duration.
-func (p *parser) period(pos int, field, text string) time.Duration {
+func (p *parser) period(at pos, field, text string) time.Duration {
 	d, problem := units[text], ""
 	if d == 0 {
 		d, problem = duration(text)
@@ -222,7 +219,7 @@ func (p *parser) period(pos int, field, text string) time.Duration {
 		problem = fmt.Sprintf("is not between 1ms and %dd", MaxPeriod/day)
 	}
 	if problem != "" {
-		p.failf(pos, "%s %s %s; write ms, s, m, h, d or a duration such as 30s", field, show(text), problem)
+		p.Failf(at, "%s %s %s; write ms, s, m, h, d or a duration such as 30s", field, strictyaml.Show(text), problem)
 	}
 	return d
 }

@@ -1,18 +1,17 @@
 package rules
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"unicode"
 
+	"github.com/spillgate/spillgate/internal/strictyaml"
 	"github.com/spillgate/spillgate/limit"
 )
 
 const (
-	// MaxSize bounds a rules file, in bytes: about 80,000 rules, which take
-	// some 250 MB to read.
+	// MaxSize bounds a rules file, in bytes. strictyaml.MaxMarks bounds it too, to about
+	// 32,000 rules in block style or 14,000 in JSON.
 	MaxSize = 16 << 20
 	// MaxName bounds domains, names of rules and keys of entries, in bytes.
 	MaxName = 128
@@ -33,25 +32,16 @@ var (
 // Parse compiles the text of a rules file. The file's name is only for
 // messages. The error, if any, is of type Errors, and then there is no Set.
 func Parse(file string, text []byte) (*Set, error) {
-	p := &parser{file: file, byName: make(map[string]*Rule), texts: make(map[string]string)}
-	if len(text) > MaxSize {
-		p.failf(0, "the file has more than %d bytes; split it", MaxSize)
-		return nil, p.errs
+	p := &parser{
+		File:   strictyaml.File{Package: "rules", Name: file, MaxSize: MaxSize},
+		byName: make(map[string]*Rule),
+		texts:  make(map[string]string),
 	}
-	p.text = strings.TrimPrefix(string(text), "\ufeff")
-	top, err := read(p.text)
-	var syntax *problem
-	if errors.As(err, &syntax) {
-		p.failf(syntax.pos, "%s", syntax.message)
-		return nil, p.errs
+	if top := p.File.Parse(text); top != nil {
+		p.top(top)
 	}
-	p.top(&top)
-	if len(p.errs) > 0 {
-		p.errs.sort()
-		if p.more != nil {
-			p.errs = append(p.errs, p.more)
-		}
-		return nil, p.errs
+	if err := p.Err(); err != nil {
+		return nil, err
 	}
 	return &Set{rules: p.rules, domains: map[string]*domain{p.domain: {root: p.root, byName: p.byName}}}, nil
 }
@@ -59,97 +49,83 @@ func Parse(file string, text []byte) (*Set, error) {
 // parser turns the values of a file into rules. It goes on after an error, to
 // report all of them, and then nobody sees its rules.
 type parser struct {
-	file, text string
-	errs       Errors
-	more       *Error // where errs was full
+	strictyaml.File
 
 	domain string
 	rules  []*Rule
-	begins []int // where each of the rules begins in the text
+	begins []pos // where each of the rules begins in the text
 	root   node
 	byName map[string]*Rule
 	texts  map[string]string // one copy of each text, so that rules do not keep the file's
 }
 
-func (p *parser) failf(pos int, format string, args ...any) {
-	switch {
-	case len(p.errs) < maxErrors-1:
-		p.errs = append(p.errs, newError(p.file, p.text, pos, fmt.Sprintf(format, args...)))
-	case p.more == nil:
-		p.more = newError(p.file, p.text, pos, "too many problems; from here on they are not shown")
-	}
-}
-
-// place is where a message about a field's value points.
-func (f *kid) place() int {
-	if f.value.kind == kindNull {
-		return f.keyPos
-	}
-	return f.value.pos
-}
-
-// unknown reports a field that is none of the known ones.
-func (p *parser) unknown(f *kid, of string, known []string) {
-	hint := didYouMean(f.key, known)
-	if hint == "" {
-		hint = "; the fields are " + strings.Join(known, ", ")
-	}
-	p.failf(f.keyPos, "unknown field %s in %s%s", show(f.key), of, hint)
-}
-
-// later reports what INTERFACE names and this version does not do.
-func (p *parser) later(pos int, what, instead string) {
-	p.failf(pos, "%s is not supported in this version; %s", what, instead)
-}
+// Short names for what this package says a lot.
+type (
+	pos   = strictyaml.Pos
+	value = strictyaml.Node
+	field = strictyaml.Field
+)
 
 func (p *parser) top(v *value) {
-	var name, rules *kid
-	if v.kind != kindMap {
-		p.failf(v.pos, `a rules file is made of "domain: NAME" and "rules:"`)
+	var name, rules *field
+	switch {
+	case v.Kind == strictyaml.Null:
+		p.Failf(v.Pos, `the file is empty; write "domain:" and "rules:"`)
+		return
+	case v.Kind != strictyaml.Map:
+		p.Failf(v.Pos, `a rules file is made of "domain: NAME" and "rules:"`)
+		return
+	case p.envoy(v):
 		return
 	}
-	for i := range v.kids {
-		switch f := &v.kids[i]; f.key {
+	for f := range p.Fields(v, "a rules file", fileFields) {
+		switch f.Key {
 		case "domain":
 			name = f
 		case "rules":
 			rules = f
-		case "descriptors":
-			p.later(f.keyPos, `"descriptors", the form of envoyproxy/ratelimit,`,
-				`write "rules:" and a list of rules, each with name, match and limit`)
-			return
-		default:
-			p.unknown(f, "a rules file", fileFields)
 		}
 	}
 	if name == nil {
-		p.failf(v.pos, `no domain; write "domain: NAME", with the name that requests give`)
+		p.Failf(v.Pos, `no domain; write "domain: NAME", with the name that requests give`)
 	} else {
 		p.domain = p.label(name, MaxName)
 	}
 	switch {
 	case rules == nil:
-		p.failf(v.pos, `no rules; write "rules:" and a list, or "rules: []" for none`)
-	case rules.value.kind != kindList:
-		p.failf(rules.place(), `rules is not a list; begin each rule with "- name:", or write "rules: []" for none`)
+		p.Failf(v.Pos, `no rules; write "rules:" and a list, or "rules: []" for none`)
+	case rules.Value.Kind != strictyaml.List:
+		p.Failf(rules.Pos(), `rules is not a list; begin each rule with "- name:", or write "rules: []" for none`)
 	default:
-		for i := range rules.value.kids {
-			p.rule(&rules.value.kids[i].value)
+		for i := range rules.Value.Items {
+			p.rule(&rules.Value.Items[i])
 		}
 	}
 }
 
+// envoy refuses a file in the form of envoyproxy/ratelimit, and reports whether it is one.
+func (p *parser) envoy(v *value) bool {
+	for i := range v.Fields {
+		if f := &v.Fields[i]; f.Key == "descriptors" {
+			p.Unsupported(f.KeyPos, `"descriptors", the form of envoyproxy/ratelimit,`,
+				`write "rules:" and a list of rules, each with name, match and limit`)
+			return true
+		}
+	}
+	return false
+}
+
 // rule reads one rule and adds it to the others.
 func (p *parser) rule(v *value) {
-	if v.kind != kindMap {
-		p.failf(v.pos, "a rule is made of fields: name, match, limit and others")
+	if v.Kind != strictyaml.Map {
+		p.Failf(v.Pos, "a rule is made of fields: name, match, limit and others")
 		return
 	}
 	r := &Rule{Rule: limit.Rule{Domain: p.domain}}
-	p.rules, p.begins = append(p.rules, r), append(p.begins, v.pos)
-	var name, match, rate, unlimited *kid
-	for i := range v.kids {
-		switch f := &v.kids[i]; f.key {
+	p.rules, p.begins = append(p.rules, r), append(p.begins, v.Pos)
+	var name, match, rate, unlimited *field
+	for f := range p.Fields(v, "a rule", ruleFields) {
+		switch f.Key {
 		case "name":
 			name = f
 		case "match":
@@ -167,18 +143,18 @@ func (p *parser) rule(v *value) {
 	p.match(r, v, match)
 	switch {
 	case rate != nil && r.Unlimited:
-		p.failf(unlimited.keyPos, `a rule with a limit cannot be unlimited; remove "limit" or "unlimited"`)
+		p.Failf(unlimited.KeyPos, `a rule with a limit cannot be unlimited; remove "limit" or "unlimited"`)
 	case rate != nil:
 		p.limit(r, rate)
 	case !r.Unlimited:
-		p.failf(v.pos, `a rule without a limit; add "limit: 100/s" or "unlimited: true"`)
+		p.Failf(v.Pos, `a rule without a limit; add "limit: 100/s" or "unlimited: true"`)
 	}
 }
 
 // name names the rule that v is.
-func (p *parser) name(r *Rule, v *value, f *kid) {
+func (p *parser) name(r *Rule, v *value, f *field) {
 	if f == nil {
-		p.failf(v.pos, `a rule without a name; add "name:", unique in the domain`)
+		p.Failf(v.Pos, `a rule without a name; add "name:", unique in the domain`)
 		return
 	}
 	r.Name = p.label(f, MaxName)
@@ -186,72 +162,70 @@ func (p *parser) name(r *Rule, v *value, f *kid) {
 		return // reported
 	}
 	if first := p.byName[r.Name]; first != nil {
-		p.failf(f.value.pos, "the rule in line %d is called %s too; give this one a name of its own", p.line(first), show(r.Name))
+		p.Failf(f.Value.Pos, "the rule in line %d is called %s too; give this one a name of its own", p.line(first), strictyaml.Show(r.Name))
 		return
 	}
 	p.byName[r.Name] = r
 }
 
 // match reads the patterns of the rule that v is and puts it into the tree.
-func (p *parser) match(r *Rule, v *value, f *kid) {
+func (p *parser) match(r *Rule, v *value, f *field) {
 	switch {
 	case f == nil:
-		p.failf(v.pos, `a rule without a match; add "match: [{key: NAME}]"`)
+		p.Failf(v.Pos, `a rule without a match; add "match: [{key: NAME}]"`)
 		return
-	case f.value.kind != kindList || len(f.value.kids) == 0:
-		p.failf(f.place(), `match is not a list with an entry or more; write "match: [{key: NAME}]"`)
+	case f.Value.Kind != strictyaml.List || len(f.Value.Items) == 0:
+		p.Failf(f.Pos(), `match is not a list with an entry or more; write "match: [{key: NAME}]"`)
 		return
-	case len(f.value.kids) > MaxMatch:
-		p.failf(f.value.pos, "more than %d entries to match", MaxMatch)
+	case len(f.Value.Items) > MaxMatch:
+		p.Failf(f.Value.Pos, "more than %d entries to match", MaxMatch)
 		return
 	}
-	known := len(p.errs)
-	r.Match = make([]Pattern, len(f.value.kids))
+	known := p.Count()
+	r.Match = make([]Pattern, len(f.Value.Items))
 	for i := range r.Match {
-		r.Match[i] = p.pattern(&f.value.kids[i].value)
+		r.Match[i] = p.pattern(&f.Value.Items[i])
 		if r.Match[i].Fit != Exactly {
 			r.Vary = append(r.Vary, i)
 		}
 	}
-	if len(p.errs) > known {
+	if p.Count() > known {
 		return
 	}
 	if same := p.root.insert(r); same != nil {
-		p.failf(f.value.pos, "the rule %s in line %d matches exactly the same; remove one, or make one more specific", show(same.Name), p.line(same))
+		p.Failf(f.Value.Pos, "the rule %s in line %d matches exactly the same; remove one, or make one more specific", strictyaml.Show(same.Name), p.line(same))
 	}
 }
 
 // pattern reads one entry of a match.
 func (p *parser) pattern(v *value) (pat Pattern) {
-	if v.kind != kindMap {
-		p.failf(v.pos, `an entry to match is written {key: NAME} or {key: NAME, value: TEXT}`)
+	if v.Kind != strictyaml.Map {
+		p.Failf(v.Pos, `an entry to match is written {key: NAME} or {key: NAME, value: TEXT}`)
 		return pat
 	}
 	keyed := false
-	for i := range v.kids {
-		switch f := &v.kids[i]; f.key {
+	for f := range p.Fields(v, "an entry to match", matchFields) {
+		switch f.Key {
 		case "key":
 			keyed = true
 			pat.Key = p.label(f, MaxName)
 		case "value":
 			pat.Fit, pat.Value = p.fit(f)
-		default:
-			p.unknown(f, "an entry to match", matchFields)
 		}
 	}
 	if !keyed {
-		p.failf(v.pos, `an entry to match without a key; add "key:"`)
+		p.Failf(v.Pos, `an entry to match without a key; add "key:"`)
 	}
 	return pat
 }
 
 // fit reads the value of an entry to match.
-func (p *parser) fit(f *kid) (Fit, string) {
-	if f.value.kind == kindNull {
-		p.failf(f.keyPos, `value is null; leave it out for any value, each in its own bucket, or put "" or "null" in quotes`)
+func (p *parser) fit(f *field) (Fit, string) {
+	if f.Value.Kind == strictyaml.Null {
+		p.Failf(f.KeyPos, `value is null; leave it out for any value, each in its own bucket, or put "" or "null" in quotes`)
 		return Any, ""
 	}
-	if f.value.kind == kindQuoted && f.value.text == "" {
+	if f.Value.Kind == strictyaml.Quoted && f.Value.Text == "" {
 		return Exactly, ""
 	}
 	text := p.label(f, MaxValue)
@@ -260,7 +234,7 @@ func (p *parser) fit(f *kid) (Fit, string) {
 	case !wild:
 		return Exactly, text
 	case strings.HasSuffix(prefix, `\`):
-		p.later(f.value.pos, `a value that ends in \*`, `a star at the end stands for any rest and cannot be escaped; end the value before the backslash, as in "abc*"`)
+		p.Unsupported(f.Value.Pos, `a value that ends in \*`, `a star at the end stands for any rest and cannot be escaped; end the value before the backslash, as in "abc*"`)
 		return Any, ""
 	case prefix == "":
 		return Any, ""
@@ -269,7 +243,7 @@ func (p *parser) fit(f *kid) (Fit, string) {
 }
 
 // line is where a rule begins.
-func (p *parser) line(r *Rule) int { return lineAt(p.text, p.begins[slices.Index(p.rules, r)]) }
+func (p *parser) line(r *Rule) int { return int(p.begins[slices.Index(p.rules, r)].Line) }
 
 // keep copies a text of the file.
 func (p *parser) keep(text string) string {
@@ -283,19 +257,19 @@ func (p *parser) keep(text string) string {
 
 // label reads a text of at least one character and at most so many bytes, or
 // reports what is wrong and returns "".
-func (p *parser) label(f *kid, most int) string {
-	text := f.value.text
+func (p *parser) label(f *field, most int) string {
+	text := f.Value.Text
 	switch {
-	case f.value.kind == kindNull:
-		p.failf(f.keyPos, "%s is null; write its text, in quotes if it is null", f.key)
-	case f.value.kind > kindQuoted:
-		p.failf(f.value.pos, "%s is not a text; put it in quotes", f.key)
+	case f.Value.Kind == strictyaml.Null:
+		p.Failf(f.KeyPos, "%s is null; write its text, in quotes if it is null", f.Key)
+	case !f.Value.Scalar():
+		p.Failf(f.Value.Pos, "%s is not a text; put it in quotes", f.Key)
 	case text == "":
-		p.failf(f.value.pos, "%s is empty; write 1 to %d bytes", f.key, most)
+		p.Failf(f.Value.Pos, "%s is empty; write 1 to %d bytes", f.Key, most)
 	case len(text) > most:
-		p.failf(f.value.pos, "%s has %d bytes; write at most %d", f.key, len(text), most)
+		p.Failf(f.Value.Pos, "%s has %d bytes; write at most %d", f.Key, len(text), most)
 	case strings.ContainsFunc(text, unicode.IsControl):
-		p.failf(f.value.pos, "%s %s has a control character; remove it", f.key, show(text))
+		p.Failf(f.Value.Pos, "%s %s has a control character; remove it", f.Key, strictyaml.Show(text))
 	default:
 		return p.keep(text)
 	}

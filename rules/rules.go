@@ -2,11 +2,10 @@ package rules
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 
+	"github.com/spillgate/spillgate/internal/strictyaml"
 	"github.com/spillgate/spillgate/limit"
 )
 
@@ -150,13 +149,7 @@ func (s *Set) Len() int {
 // Load reads and parses the file at path. Errors in it are Errors, as
 // with Parse; what keeps it from being read is an *os.PathError inside.
 func Load(path string) (*Set, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("rules: %w", err)
-	}
-	defer f.Close()
-	// One byte over the limit is enough for Parse to see that there is more.
-	text, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
+	text, err := strictyaml.ReadFile(path, MaxSize)
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}

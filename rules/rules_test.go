@@ -210,23 +210,16 @@ func TestTooLong(t *testing.T) {
 	}
 }
 
-// Bad files whose reading time or depth could grow faster than their size.
+// Bad files with many values: a few errors, soon. What no YAML reader should choke on is
+// the business of strictyaml's tests.
 func TestHostile(t *testing.T) {
 	const n = 1 << 18
 	for name, text := range map[string]string{
-		"brackets":  strings.Repeat("[", n),
-		"braces":    strings.Repeat("{a: ", n/4),
-		"dashes":    strings.Repeat("- ", n/2),
 		"items":     "rules:\n" + strings.Repeat("-\n", n/2),
 		"nulls":     "rules: [" + strings.Repeat("~,", n/2) + "]",
-		"fields":    strings.Repeat("a:\n", n/3),
 		"one line":  "domain: " + strings.Repeat("a", n),
-		"quotes":    "domain: '" + strings.Repeat("''", n/2),
-		"escapes":   `domain: "` + strings.Repeat(`\n`, n/2) + `"`,
-		"one key":   strings.Repeat("k", n) + ": a",
-		"comments":  strings.Repeat("#\n", n/2),
-		"markers":   strings.Repeat("---\n", n/4),
 		"bad rules": "domain: a\nrules:\n" + strings.Repeat("- {a: 1}\n", n/9),
+		"one name":  "domain: a\nrules:\n" + strings.Repeat("- {name: a, match: [{key: k}], limit: 1/s}\n", n/44),
 	} {
 		start := time.Now()
 		if _, err := Parse("", []byte(text)); err == nil {
@@ -237,17 +230,6 @@ func TestHostile(t *testing.T) {
 		if took := time.Since(start); took > 30*time.Second {
 			t.Errorf("%s: %d bytes took %v", name, len(text), took)
 		}
-	}
-}
-
-func TestTooManyValues(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes hundreds of megabytes")
-	}
-	_, err := Parse("r.yaml", []byte("domain: a\nrules: ["+strings.Repeat("~,", maxValues)+"]"))
-	want := "rules: r.yaml:2:4194311: more than 2097152 values in the file; split it"
-	if err == nil || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
 	}
 }
 
