@@ -35,10 +35,12 @@ type Rule struct {
 // Rooms is the house: dependencies point inwards, from the bottom of this table
 // to its top.
 var Rooms = []Rule{
+	{Room: "internal/strictyaml",
+		Why: "strictyaml reads what operators write and knows no field of it: that is the business of rules and cmd"},
 	{Room: "limit",
 		Why: "limit is the vocabulary and the arithmetic of everyone; what it imports, everyone imports"},
-	{Room: "rules", May: []string{"limit"},
-		Why: "rules turns text into a compiled set and knows nothing of who uses it"},
+	{Room: "rules", May: []string{"limit", "internal/strictyaml"},
+		Why: "rules turns text into a compiled set and knows nothing of who uses it; of YAML it sees strictyaml alone"},
 	{Room: "hotkeys", May: []string{"limit"},
 		Why: "hotkeys counts keys and knows nothing of who asks"},
 	{Room: "batcher", May: []string{"limit"},
