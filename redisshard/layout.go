@@ -14,6 +14,10 @@ import (
 	"github.com/spillgate/spillgate/limit"
 )
 
+// errLayout says that what stands in place of the layout is none.
+var errLayout = permanentError{errors.New("redisshard: " + layoutKey +
+	" is damaged; delete it to have a new layout made (all buckets start full)")}
+
 // layoutTTL outlives every cell that the layout places. Agents renew it.
 const layoutTTL = 2*limit.MaxFill + 24*time.Hour
 
@@ -62,17 +66,19 @@ func (l *layout) encode() string {
 	return string(text)
 }
 
+// decodeLayout reads a stored layout. Its errors are permanent.
 func decodeLayout(text string) (*layout, error) {
 	var s storedLayout
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		return nil, fmt.Errorf("redisshard: %s is no layout: %w", layoutKey, err)
+		return nil, fmt.Errorf("%w: %w", errLayout, err)
 	}
 	secret, err := hex.DecodeString(s.Secret)
 	switch {
-	case s.Version != 1:
-		return nil, fmt.Errorf("redisshard: %s has version %d, this program knows version 1: update it", layoutKey, s.Version)
-	case s.Tags < 1 || s.Tags > maxTags || s.Bins < 1 || s.Bins > maxBins || err != nil || len(secret) != len(limit.Secret{}):
-		return nil, fmt.Errorf("redisshard: %s is damaged; delete it to have a new layout made (all buckets start full)", layoutKey)
+	case s.Version > 1:
+		return nil, permanentError{fmt.Errorf("redisshard: %s has version %d, this program knows version 1: update it", layoutKey, s.Version)}
+	case s.Version < 1 || s.Tags < 1 || s.Tags > maxTags || s.Bins < 1 || s.Bins > maxBins ||
+		err != nil || len(secret) != len(limit.Secret{}):
+		return nil, errLayout
 	}
 	l := &layout{tags: tagNames(s.Tags), bins: s.Bins, secret: limit.Secret(secret)}
 	return l, nil
@@ -88,11 +94,13 @@ func settleLayout(ctx context.Context, n *nodes, propose func() *layout) (*layou
 	// Two rounds: the key may vanish between a failed SET and the GET.
 	for range 2 {
 		text, err := client.GetEx(ctx, layoutKey, layoutTTL).Result()
-		if err == nil {
+		switch {
+		case err == nil:
 			return decodeLayout(text)
-		}
-		if !errors.Is(err, redis.Nil) {
-			return nil, err
+		case redis.HasErrorPrefix(err, "WRONGTYPE"):
+			return nil, errLayout
+		case !errors.Is(err, redis.Nil):
+			return nil, explain(client.Options().Addr, err)
 		}
 		mine := propose()
 		err = client.SetArgs(ctx, layoutKey, mine.encode(), redis.SetArgs{Mode: "NX", TTL: layoutTTL}).Err()
@@ -100,7 +108,7 @@ func settleLayout(ctx context.Context, n *nodes, propose func() *layout) (*layou
 			return mine, nil
 		}
 		if !errors.Is(err, redis.Nil) {
-			return nil, err
+			return nil, explain(client.Options().Addr, err)
 		}
 	}
 	return nil, fmt.Errorf("redisshard: %s comes and goes; is another program deleting it?", layoutKey)

@@ -305,7 +305,7 @@ func until(t *testing.T, bound time.Duration, ok func() bool) {
 
 // TestCluster goes through one cluster's life: what connects, moved slots, a stopped node, a dead one.
 func TestCluster(t *testing.T) {
-	c := redistest.StartCluster(t)
+	c := sharedCluster(t)
 	ctx := t.Context()
 	first := c.Masters()[0]
 	for _, test := range []struct{ query, want string }{
@@ -337,6 +337,7 @@ func TestCluster(t *testing.T) {
 	t.Run("stopped", func(t *testing.T) { testStopped(t, c, n) })
 
 	redistest.Must(t, first.Kill())
+	defer revive(t, c, first)
 	done := make(chan error, 1)
 	go func() { _, err := c.WaitFailover(ctx, first); done <- err }()
 	for waiting := true; waiting; {
