@@ -56,7 +56,7 @@ func (c *conn) describe(pairs [][]byte) (problem string) {
 func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // writeDecision is the reply of SG.CHECK and SG.PEEK.
-func writeDecision(w *wire.Writer, d *limit.Decision) {
+func writeDecision(w *wire.Writer, d limit.Decision) {
 	w.Array(7)
 	w.Int(int64(b2i(d.Admitted)))
 	w.Int(int64(d.Limit))
@@ -69,6 +69,6 @@ func writeDecision(w *wire.Writer, d *limit.Decision) {
 
 // writeReset is the reply of SG.RESET: how many buckets were filled, 0 if no rule
 // that counts applies.
-func writeReset(w *wire.Writer, d *limit.Decision) {
+func writeReset(w *wire.Writer, d limit.Decision) {
 	w.Int(int64(b2i(d.Limit > 0)))
 }

@@ -23,8 +23,8 @@ type command struct {
 
 	// check adds the command to the batch; err is its error reply or "".
 	check func(c *conn, args [][]byte) (n int, err string)
-	// decided writes the decision.
-	decided func(w *wire.Writer, d *limit.Decision)
+	// decided writes the decision. It is passed by value: a pointer would move it to the heap.
+	decided func(w *wire.Writer, d limit.Decision)
 	// reply writes the answer of a command that is no check.
 	reply func(c *conn, args [][]byte)
 }
@@ -81,8 +81,10 @@ func lookUp(name []byte) *command {
 	return commands[string(u)]
 }
 
-// isHTTP reports whether a peer speaks HTTP: a page in a browser could be made to
-// post commands to a local port, so the connection ends at the first line.
+// errHTTP ends a connection at the first line of HTTP: a page in a browser could be made to
+// post commands to a local port.
+var errHTTP = &wire.ProtocolError{Reason: "this is RESP, not HTTP"}
+
 func isHTTP(name []byte) bool {
 	return strings.EqualFold(string(name), "POST") || strings.EqualFold(string(name), "Host:")
 }
@@ -92,15 +94,14 @@ const shown = 128
 
 // unknownCommand is the error that Redis gives.
 func unknownCommand(args [][]byte) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "ERR unknown command '%s', with args beginning with: ", args[0][:min(len(args[0]), shown)])
+	var rest strings.Builder
 	for _, a := range args[1:] {
-		if b.Len() > 2*shown {
+		if rest.Len() >= shown {
 			break
 		}
-		fmt.Fprintf(&b, "'%s' ", a[:min(len(a), shown)])
+		fmt.Fprintf(&rest, "'%s' ", a[:min(len(a), shown-rest.Len())])
 	}
-	return b.String()
+	return fmt.Sprintf("ERR unknown command '%s', with args beginning with: %s", args[0][:min(len(args[0]), shown)], rest.String())
 }
 
 func wrongArity(name string) string {

@@ -56,14 +56,21 @@ func (c *conn) serve() {
 			c.answer(&c.taken[i])
 		}
 		clear(c.taken)
-		var protocol *wire.ProtocolError
-		if errors.As(err, &protocol) {
-			c.server.stats.protocolErrors.Add(1)
-			c.w.Error(protocol.Reply())
+		if err != nil {
+			c.refuse(err)
 		}
 		if c.w.Flush() != nil || quit || err != nil { // [5]
 			return
 		}
+	}
+}
+
+// refuse answers what is no command.
+func (c *conn) refuse(err error) {
+	var protocol *wire.ProtocolError
+	if errors.As(err, &protocol) {
+		c.server.stats.protocolErrors.Add(1)
+		c.w.Error(protocol.Reply())
 	}
 }
 
@@ -76,18 +83,21 @@ func (c *conn) takeAll() (quit bool, err error) {
 		if args == nil {
 			return false, err
 		}
-		if c.take(args) {
-			return true, nil
+		if quit, err := c.take(args); quit || err != nil {
+			return quit, err
 		}
 	}
 }
 
 // take puts a command on the list of those to be answered, and its check into the batch. [2]
-func (c *conn) take(args [][]byte) (quit bool) {
+func (c *conn) take(args [][]byte) (quit bool, err error) {
 	cmd := lookUp(args[0])
 	if cmd == nil {
+		if isHTTP(args[0]) {
+			return false, errHTTP
+		}
 		c.taken = append(c.taken, taken{err: unknownCommand(args)})
-		return isHTTP(args[0])
+		return false, nil
 	}
 	t := taken{cmd: cmd, args: args}
 	switch {
@@ -97,7 +107,7 @@ func (c *conn) take(args [][]byte) (quit bool) {
 		t.check, t.err = cmd.check(c, args)
 	}
 	c.taken = append(c.taken, t)
-	return cmd.quits
+	return cmd.quits, nil
 }
 
 // answer adds the reply to a command. [4]
@@ -113,6 +123,6 @@ func (c *conn) answer(t *taken) {
 			c.w.Error("ERR " + err.Error())
 			return
 		}
-		t.cmd.decided(c.w, &d)
+		t.cmd.decided(c.w, d)
 	}
 }

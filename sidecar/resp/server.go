@@ -19,7 +19,7 @@ type Config struct {
 	Agent *agent.Agent
 	// Logger for what an operator should know. Default slog.Default().
 	Logger *slog.Logger
-	// Version is told in HELLO and INFO. Default "dev".
+	// Version is told in INFO. Default "dev".
 	Version string
 	// MaxConns bounds the connections; one more is answered with an error and
 	// closed. A connection at rest holds about 30 KB with its goroutine. Default 10,000.
@@ -82,6 +82,7 @@ func (s *Server) Serve(l net.Listener) error {
 	if !s.adopt(l) {
 		return nil
 	}
+	defer s.forget(l)
 	pause := acceptPause(0)
 	for {
 		nc, err := l.Accept()
@@ -128,6 +129,12 @@ func (s *Server) adopt(l net.Listener) bool {
 	return true
 }
 
+func (s *Server) forget(l net.Listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.listeners, l)
+}
+
 func (s *Server) isClosing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,19 +143,19 @@ func (s *Server) isClosing() bool {
 
 // start serves a connection in its own goroutine, or refuses it.
 func (s *Server) start(nc net.Conn) {
-	c := newConn(s, nc)
 	s.mu.Lock()
 	full := len(s.mu.conns) >= s.cfg.MaxConns
 	if s.mu.closing || full {
 		s.mu.Unlock()
-		s.stats.refused.Add(1)
 		if full {
+			s.stats.refused.Add(1)
 			nc.SetWriteDeadline(time.Now().Add(time.Second))
 			nc.Write([]byte("-ERR max number of clients reached\r\n"))
 		}
 		nc.Close()
 		return
 	}
+	c := newConn(s, nc)
 	s.mu.conns[c] = struct{}{}
 	s.serving.Add(1)
 	s.mu.Unlock()

@@ -14,10 +14,7 @@ import (
 // protocolVersion is the version of Redis whose protocol the door speaks, for clients that ask.
 const protocolVersion = "7.0.0"
 
-const (
-	syntaxError = "ERR syntax error"
-	wrongPass   = "WRONGPASS invalid username-password pair or user is disabled."
-)
+const wrongPass = "WRONGPASS invalid username-password pair or user is disabled."
 
 func ping(c *conn, args [][]byte) {
 	if len(args) == 2 {
@@ -35,12 +32,15 @@ func quit(c *conn, _ [][]byte) { c.w.Status("OK") }
 func hello(c *conn, args [][]byte) {
 	resp3, name := c.w.RESP3(), c.name
 	if len(args) > 1 {
-		switch string(args[1]) {
-		case "2", "3":
-			resp3 = args[1][0] == '3'
-		default:
+		switch n, ok := wire.ParseInt(args[1]); {
+		case !ok:
+			c.w.Error("ERR Protocol version is not an integer or out of range")
+			return
+		case n != 2 && n != 3:
 			c.w.Error("NOPROTO unsupported protocol version")
 			return
+		default:
+			resp3 = n == 3
 		}
 	}
 	for rest := args[min(2, len(args)):]; len(rest) > 0; {
@@ -58,7 +58,7 @@ func hello(c *conn, args [][]byte) {
 			}
 			name, rest = string(rest[1]), rest[2:]
 		default:
-			c.w.Error(syntaxError + " in HELLO option '" + string(rest[0][:min(len(rest[0]), shown)]) + "'")
+			c.w.Error("ERR Syntax error in HELLO option '" + string(rest[0][:min(len(rest[0]), shown)]) + "'")
 			return
 		}
 	}

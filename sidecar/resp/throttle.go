@@ -42,7 +42,7 @@ func checkThrottle(c *conn, args [][]byte) (n int, problem string) {
 
 var throttleFields = [...]string{"max_burst", "count", "period_seconds", "quantity"}
 
-func writeThrottle(w *wire.Writer, d *limit.Decision) {
+func writeThrottle(w *wire.Writer, d limit.Decision) {
 	w.Array(5)
 	w.Int(int64(b2i(!d.Admitted)))
 	w.Int(int64(d.Limit))
