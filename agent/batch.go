@@ -26,9 +26,11 @@ type Batch struct {
 	items   []item
 	group   *batcher.Group
 	refunds *batcher.Group
-	entries []batcher.Entry // of the current check, on a direct store
-	id      []byte
-	now     int64
+	// patience is how long after the start of Decide its caller may wait for refunds.
+	patience time.Duration
+	entries  []batcher.Entry // of the current check, on a direct store
+	id       []byte
+	now      int64
 }
 
 // check is one request of a batch: a run of items, one per descriptor.
@@ -250,6 +252,7 @@ func (b *Batch) Decide(ctx context.Context) {
 		b.concludeAll()
 		return
 	}
+	start := time.Now()
 	b.group.Submit()
 	b.group.Wait(ctx)
 	for i := range b.items {
@@ -259,10 +262,8 @@ func (b *Batch) Decide(ctx context.Context) {
 	}
 	b.concludeAll()
 	b.drop()
-	if b.refunds != nil { // [5] in line before the answer returns: the caller's next check comes after them
-		b.refunds.Submit()
-		go awaitRefunds(b.refunds)
-		b.refunds = nil
+	if b.refunds != nil { // [5]
+		b.awaitRefunds(ctx, start)
 	}
 }
 
@@ -270,10 +271,20 @@ func (b *Batch) Decide(ctx context.Context) {
 // check: the timeout of the store's calls bounds them.
 const refundPatience = time.Hour
 
-// awaitRefunds waits in the caller's stead, whose time may be up.
-func awaitRefunds(g *batcher.Group) {
-	g.Wait(context.Background())
-	g.Release()
+// awaitRefunds sends the refunds and waits for them, as long as the check has time. Later
+// ones are in line before the caller's next check, and somebody else waits for them.
+func (b *Batch) awaitRefunds(ctx context.Context, start time.Time) {
+	g := b.refunds
+	b.refunds = nil
+	g.Submit()
+	if left := b.patience - time.Since(start); left > 0 && g.Linger(ctx, left) {
+		g.Release()
+		return
+	}
+	go func() {
+		g.Wait(context.Background())
+		g.Release()
+	}()
 }
 
 // drop returns the group.
@@ -346,9 +357,11 @@ func (b *Batch) refund(i int, it *item) {
 		direct.ApplyAt(b.now, e)
 		return
 	}
+	deadline := b.agent.deadline(it.rule)
 	if b.refunds == nil {
-		b.refunds = b.agent.batcher.Group()
+		b.refunds, b.patience = b.agent.batcher.Group(), deadline
 	}
+	b.patience = min(b.patience, deadline)
 	c := b.refunds.Claim()
 	c.Bucket, c.Terms, c.Op, c.N = it.claim.Bucket, it.terms, limit.Refund, it.n
 	c.Deadline = refundPatience

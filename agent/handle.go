@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/spillgate/spillgate/limit"
 	"github.com/spillgate/spillgate/rules"
@@ -19,6 +20,24 @@ type Handle struct {
 	agent  *Agent
 	domain string
 	name   string
+	latest atomic.Pointer[lookedUp]
+}
+
+// lookedUp is the rule of a handle's name in one set; nil if the set has none.
+type lookedUp struct {
+	set  *rules.Set
+	rule *rules.Rule
+}
+
+// rule is the handle's rule in the set in force. It is looked up once per set.
+func (h *Handle) rule() *rules.Rule {
+	set := h.agent.rules.Load()
+	l := h.latest.Load()
+	if l == nil || l.set != set {
+		l = &lookedUp{set, set.Rule(h.domain, h.name)}
+		h.latest.Store(l)
+	}
+	return l.rule
 }
 
 // Handle returns the handle of a rule in force, or an error if there is none of that name.
@@ -37,7 +56,7 @@ func (a *Agent) Handle(domain, name string) (*Handle, error) {
 // out of range is a mistake of the program: it is denied, limit.Never. After Close the
 // agent's fail policy answers.
 //
-// Hot path on a direct store: 1 look-up of the rule by name, 1 lock, 0 allocations.
+// Hot path on a direct store: 1 clock read, 1 lock, 0 allocations.
 func (h *Handle) Check(ctx context.Context, n limit.Tokens, values ...string) limit.Decision {
 	b := h.agent.batches.Get().(*Batch)
 	b.Begin()
@@ -63,7 +82,7 @@ func (b *Batch) handle(h *Handle, n limit.Tokens, values []string) int {
 	case h.agent.closed.Load():
 		return b.refuse(c, ErrClosed)
 	}
-	rule := h.agent.rules.Load().Rule(h.domain, h.name)
+	rule := h.rule()
 	if rule != nil {
 		if len(values) != len(rule.Match) {
 			return b.refuse(c, errValues)

@@ -128,6 +128,20 @@ func (g *Group) Wait(ctx context.Context) {
 	}
 }
 
+// Linger waits up to d, or until ctx ends, and gives no claim up. It reports
+// whether every claim has its outcome; if not, Wait must follow.
+func (g *Group) Linger(ctx context.Context, d time.Duration) bool {
+	g.timer.Reset(d)
+	defer g.timer.Stop()
+	select {
+	case <-g.wake:
+		return true
+	case <-g.timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
 // deadlineAfter is the earliest deadline of a claim after the last one that was
 // seen to pass; 0 if there is none.
 func (g *Group) deadlineAfter(passed time.Duration) time.Duration {
