@@ -117,6 +117,19 @@ func TestWhoSpeaks(t *testing.T) {
 	})
 }
 
+// TestRefundBeforeAnswer: who is denied finds the other buckets as they were, whichever agent he asks next.
+func TestRefundBeforeAnswer(t *testing.T) {
+	onFake(t, agent.Config{}, func(w *world) {
+		w.ask(10, d("user", "empty"))
+		w.fake.befalls(all(-1, fate{delay: 5 * time.Millisecond}))
+		start := time.Now()
+		w.wants("check", w.ask(4, d("user", "42"), d("user", "empty")), outcome{false, limit.OverLimit, 10, 0, "ten"})
+		if took := time.Since(start); took != 10*time.Millisecond {
+			w.Errorf("answered after %v, want the takes' 5 ms and the refund's 5 ms", took)
+		}
+	})
+}
+
 // TestDenialByPolicyIsFree: so is a denial by the fail policy of one descriptor, however its store failed.
 func TestDenialByPolicyIsFree(t *testing.T) {
 	for what, ft := range failures {
