@@ -125,3 +125,21 @@ func TestClockWithoutTIME(t *testing.T) {
 	}
 	checkTTLs(t, srv.Client(), "both")
 }
+
+// TestClocksThatAgreeEnough: less than a generation apart, agents share a bucket of the shortest class
+// exactly, and no call is refused.
+func TestClocksThatAgreeEnough(t *testing.T) {
+	_, url := sharedServer(t)
+	s, terms := openStore(t, Config{URL: url}), compile(t, 10, time.Second)
+	const start, calls, step = int64(4e14), 600, int64(20_000) // us: 12 s in all, three generations
+	var now, skew int64
+	s.stamp = func() int64 { return now + skew }
+	granted := limit.Tokens(0)
+	for i := range int64(calls) {
+		now, skew = start+i*step, []int64{1_900_000, -1_900_000}[i%2]
+		granted += s.must(t, s.bucket("b"), terms, limit.TakePartial, 100).Granted
+	}
+	if want := 10 + limit.Tokens((calls-2)*step/100_000); granted < want-1 || granted > want {
+		t.Errorf("granted %d, want %d", granted, want)
+	}
+}

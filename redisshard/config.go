@@ -24,8 +24,9 @@ type Clock uint8
 const (
 	// ClockRedis asks the server's TIME in every call: agents need no common time.
 	ClockRedis Clock = iota
-	// ClockAgent sends the agent's time along, for services that forbid TIME.
-	// The agents' clocks must then agree: their skew moves every answer.
+	// ClockAgent sends the agent's time along, for services that forbid TIME. The agents'
+	// clocks must then agree: their skew moves every answer. Clocks 4 s apart or more (one
+	// generation of the shortest class) lead to refused calls, and from 8 s on to agents that count apart.
 	ClockAgent
 )
 

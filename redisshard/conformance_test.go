@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/spillgate/spillgate/batcher"
+	"github.com/spillgate/spillgate/internal/redistest"
 	"github.com/spillgate/spillgate/internal/storetest"
 )
 
@@ -59,6 +60,7 @@ func TestConformance(t *testing.T) {
 		cluster := sharedCluster(t)
 		s := counted{openStore(t, Config{URL: cluster.URL()}), t, nil}
 		for _, m := range cluster.Masters() {
+			redistest.Must(t, m.Client().ConfigResetStat(t.Context()).Err())
 			s.masters = append(s.masters, m.Client())
 		}
 		storetest.Run(t, func(*testing.T) batcher.Store { return s })

@@ -218,3 +218,24 @@ func TestDecodeReply(t *testing.T) {
 		}
 	}
 }
+
+// FuzzDecodeReply: whatever comes for a reply, every entry has an outcome or the call an error.
+func FuzzDecodeReply(f *testing.F) {
+	f.Add([]byte("\x96\x01\x00\x01\x02\xff\x00"))
+	f.Add([]byte("\x96\xcf\x00\x06a\x80c\x06-\xa2\x00\xfe\x00\x01\xcf\x00\x00\x02\x9e\x8d`\x80\x00"))
+	f.Fuzz(func(t *testing.T, reply []byte) {
+		var entries [2]batcher.Entry
+		c := new(call)
+		for i := range entries {
+			c.items = append(c.items, item{entry: &entries[i]})
+		}
+		if _, err := c.decode(reply); err != nil {
+			return
+		}
+		for _, e := range entries {
+			if e.Err == nil && e.Out.Granted < 0 {
+				t.Errorf("%+v", e)
+			}
+		}
+	})
+}

@@ -220,6 +220,9 @@ func (s *Store) Shard(b *limit.Bucket) int {
 
 // Apply implements batcher.Store.
 func (s *Store) Apply(ctx context.Context, shard int, entries []*batcher.Entry) {
+	if len(entries) == 0 {
+		return
+	}
 	st := s.state.Load()
 	if st == nil {
 		failAll(entries, fmt.Errorf("%w: not connected", batcher.ErrNotRun))

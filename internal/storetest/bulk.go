@@ -86,8 +86,10 @@ func manyAtOnce(b *bench) {
 	}
 }
 
-// fullCalls: many buckets, and many entries on one bucket.
+// fullCalls: no entry at all, many buckets, and many entries on one bucket.
 func fullCalls(b *bench) {
+	b.store.Apply(b.Context(), 0, nil)
+
 	two := [2]*limit.Terms{b.hourly(), b.compile(11, time.Hour, 0)}
 	var entries []*batcher.Entry
 	for i, name := range b.neighbours(maxEntries) {
