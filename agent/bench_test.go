@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/spillgate/spillgate/agent"
 	"github.com/spillgate/spillgate/rules"
@@ -53,30 +54,33 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// users are the names of a million users, and picks of them as a gateway's traffic goes.
+// users is how many there are; picks are a million of them, as a gateway's traffic goes.
 const users = 1 << 20
 
-var zipf struct {
-	names []string
-	picks []uint32
-}
+var picks = func() (picks []uint32) {
+	zipf := rand.NewZipf(rand.New(rand.NewSource(1)), 1.1, 1, users-1)
+	for range users {
+		picks = append(picks, uint32(zipf.Uint64()))
+	}
+	return picks
+}()
 
-func zipfUsers() {
-	if zipf.names != nil {
-		return
+// userName writes a name as a request has it: just arrived, in the cache. A table of a million
+// names would cost more to read than a check takes.
+type userName [13]byte
+
+func (n *userName) of(user uint32) string {
+	copy(n[:], "user:")
+	for i := len(n) - 1; i >= 5; i-- {
+		n[i], user = '0'+byte(user%10), user/10
 	}
-	zipf.names, zipf.picks = make([]string, users), make([]uint32, users)
-	pick := rand.NewZipf(rand.New(rand.NewSource(1)), 1.1, 1, users-1)
-	for i := range users {
-		zipf.names[i], zipf.picks[i] = fmt.Sprintf("user:%012d", i), uint32(pick.Uint64())
-	}
+	return unsafe.String(&n[0], len(n))
 }
 
 var benchRules = parse(`name: per-user, match: [{key: route, value: /pay}, {key: user}], limit: 1000/s`)
 
 // onStores runs a benchmark of single checks, alone and on all cores. prepare makes a check of a goroutine's own.
 func onStores(b *testing.B, prepare func(b *testing.B, a *agent.Agent) (check func(user string))) {
-	zipfUsers()
 	for _, store := range []string{"memory", "instant"} {
 		for _, cores := range []string{"one", "all"} {
 			b.Run(fmt.Sprintf("store=%s/keys=zipf-1M/cores=%s", store, cores), func(b *testing.B) {
@@ -89,18 +93,18 @@ func onStores(b *testing.B, prepare func(b *testing.B, a *agent.Agent) (check fu
 				defer a.Close(context.Background())
 				b.ReportAllocs()
 				if cores == "one" {
-					check, i := prepare(b, a), uint32(0)
+					check, i, name := prepare(b, a), uint32(0), new(userName)
 					for b.Loop() {
-						check(zipf.names[zipf.picks[i%users]])
+						check(name.of(picks[i%users]))
 						i++
 					}
 					return
 				}
 				var at atomic.Uint32
 				b.RunParallel(func(pb *testing.PB) {
-					check := prepare(b, a)
+					check, name := prepare(b, a), new(userName)
 					for i := at.Add(1 << 17); pb.Next(); i++ {
-						check(zipf.names[zipf.picks[i%users]])
+						check(name.of(picks[i%users]))
 					}
 				})
 			})

@@ -1,8 +1,8 @@
 package memstore
 
 import (
+	"encoding/binary"
 	"math/rand"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,16 +12,23 @@ import (
 )
 
 // BenchmarkApplyAt takes single tokens from a million buckets, as a gateway's traffic
-// spreads over them, and from one.
+// spreads over them, and from one. The time includes the name, about 20 ns.
 func BenchmarkApplyAt(b *testing.B) {
 	const buckets = 1 << 20
 	rate := terms(b, 100, time.Second, 0)
 	s := newStore(b, Config{})
 	now := s.Now() // fixed: the cells stay in their generation
-	names := make([]limit.Bucket, buckets)
-	for i := range names {
-		names[i] = s.bucket(strconv.Itoa(i))
-		s.ApplyAt(now, &batcher.Entry{Bucket: names[i], Terms: rate, Op: limit.Take, N: 1})
+	// Names are made as they come: a table of a million buckets would cost more to read than the
+	// store's own cells.
+	name := func(b *limit.Bucket, i uint32) {
+		var id [8]byte
+		binary.LittleEndian.PutUint32(id[:], i)
+		s.secret.Name(b, id[:])
+	}
+	for i := range uint32(buckets) {
+		e := batcher.Entry{Terms: rate, Op: limit.Take, N: 1}
+		name(&e.Bucket, i)
+		s.ApplyAt(now, &e)
 	}
 	picks := make([]uint32, 1<<20)
 	for _, bb := range []struct {
@@ -41,7 +48,7 @@ func BenchmarkApplyAt(b *testing.B) {
 			b.RunParallel(func(pb *testing.PB) {
 				e := batcher.Entry{Terms: rate, Op: limit.Take, N: 1}
 				for i := at.Add(1 << 17); pb.Next(); i++ {
-					e.Bucket = names[picks[i%uint32(len(picks))]]
+					name(&e.Bucket, picks[i%uint32(len(picks))])
 					s.ApplyAt(now, &e)
 				}
 			})
