@@ -206,16 +206,25 @@ func TestBackMoreThanAGeneration(t *testing.T) {
 	start := 1000*length + length/2
 	redistest.Must(t, w.admin.FlushDB(t.Context()).Err())
 	b := w.near[0]
+	w.now = start - length
+	w.store.must(t, b, terms, limit.Take, 1)
 	w.now = start
 	if out := w.store.must(t, b, terms, limit.TakePartial, 100); out.Granted != 10 {
 		t.Fatalf("granted %d", out.Granted)
 	}
-	for _, back := range []int64{1, length / 2, length/2 + 1, length, 3 * length / 2} {
+	refused := 0
+	for _, back := range []int64{1, length / 2, length/2 + 1, length, 3 * length / 2, 3*length/2 + 1, 2 * length} {
 		w.now = start - back
 		out, err := w.store.do(b, terms, limit.TakePartial, 100)
-		if err == nil && (out.Granted != 0 || out.Lag != back*1000) || err != nil && !errors.Is(err, batcher.ErrNotRun) {
+		switch {
+		case errors.Is(err, batcher.ErrNotRun):
+			refused++
+		case err != nil || out.Granted != 0 || out.Lag != back*1000:
 			t.Errorf("back by %d us: %+v, %v", back, out, err)
 		}
+	}
+	if refused != 2 {
+		t.Errorf("%d calls were refused, want the 2 that do not name the later hash", refused)
 	}
 	w.now = start + 100_000
 	if out := w.store.must(t, b, terms, limit.TakePartial, 100); out.Granted != 1 {
