@@ -1,0 +1,85 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"time"
+)
+
+// Times of the admin door. A profile is written when it is complete, so the longest
+// one that can be asked for ends within adminWrite.
+const (
+	adminReadHeader = 5 * time.Second
+	adminRead       = 10 * time.Second
+	adminWrite      = 2 * time.Minute
+	adminIdle       = time.Minute
+)
+
+// adminIndex lists what the admin door has.
+const adminIndex = `<!doctype html>
+<meta charset="utf-8">
+<title>Spillgate</title>
+<h1>Spillgate %s</h1>
+<ul>
+<li><a href="healthz">/healthz</a>: 200 while the process lives
+<li><a href="readyz">/readyz</a>: 200 when the rules are loaded and the store answers, else 503 and why
+<li><a href="metrics">/metrics</a>: Prometheus
+<li><a href="debug/pprof/">/debug/pprof</a>: profiles of the running process
+</ul>
+`
+
+// newAdmin is the server of the admin door. ready says why the agent is not ready.
+func newAdmin(log *slog.Logger, ready func() error, metrics http.Handler) *http.Server {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		fmt.Fprintf(w, adminIndex, programVersion())
+	})
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, "ok")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := ready(); err != nil {
+			answer(w, http.StatusServiceUnavailable, "not ready: "+err.Error())
+			return
+		}
+		answer(w, http.StatusOK, "ready")
+	})
+	mux.Handle("GET /metrics", metrics)
+	// Without pprof's cmdline: the command line may hold the store's password.
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	return &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: adminReadHeader,
+		ReadTimeout:       adminRead,
+		WriteTimeout:      adminWrite,
+		IdleTimeout:       adminIdle,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+}
+
+// answer is a reply in plain text.
+func answer(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	io.WriteString(w, text+"\n")
+}
+
+// serveAdmin serves until the server is shut down.
+func serveAdmin(srv *http.Server, ln net.Listener) error {
+	if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("admin: %w", err)
+	}
+	return nil
+}

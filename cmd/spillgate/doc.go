@@ -1,0 +1,32 @@
+// Command spillgate decides who may pass: a rate-limit agent for one machine or a fleet.
+//
+// # Life of the agent process
+//
+//	command line, file          config                                [1]
+//	  |                         store: memstore or redisshard         [2]
+//	  |                         rules file                            [3]
+//	  |                         agent, telemetry                      [4]
+//	  v                         doors and admin listen                [5]
+//	serving   SIGHUP            rules file again; a bad one changes nothing
+//	  |
+//	  | SIGTERM, SIGINT         a second one ends the process at once
+//	  v                         doors: accept no more, finish, close  [6]
+//	                            agent: send what is queued            [7]
+//	                            store, admin, telemetry               [8]
+//
+// What makes a start impossible (a bad flag, file or password, a socket in use) is told on
+// standard error, with exit status 2, before anything is served. A store that is
+// away is no such thing: the agent serves by fail policy, says so under /readyz
+// and keeps trying.
+//
+// # Where things are
+//
+//	main.go, root.go     exit codes, the command tree, help
+//	agent.go, service.go the command agent, and what it wires and runs
+//	store.go, rules.go   the two stores as one; the rules file and its reloads
+//	admin.go             health, metrics, profiles
+//	check.go, version.go one command each
+//	config/              the configuration file and the flags
+//
+// Packages here wire and talk to operators; decisions are made in package agent.
+package main

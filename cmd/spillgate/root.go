@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+// usageTemplate is cobra's, in fewer lines, and with flags that fit 80 columns.
+const usageTemplate = `Usage: {{if .HasSubCommands}}{{.CommandPath}} COMMAND{{else}}{{.UseLine}}{{end}}
+
+Examples:
+{{.Example}}
+{{if .HasAvailableSubCommands}}
+Commands:{{range .Commands}}{{if .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
+
+Help on one: {{.CommandPath}} COMMAND --help
+{{else}}
+Flags:
+{{.LocalFlags.FlagUsagesWrapped 80 | trimTrailingWhitespaces}}
+{{end}}`
+
+// newRoot is the command tree.
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "spillgate",
+		Short: "Rate limits, decided next to your service",
+		Long: "Spillgate decides who may pass: a rate-limit agent that runs next to your\n" +
+			"service and shares its counts over Redis, or keeps them in memory.",
+		Example: "  spillgate agent &\n" +
+			"  redis-cli -s ./spillgate.sock CL.THROTTLE user:42 15 30 60",
+		Args:          usage(noCommand),
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors: true, // main tells them
+		SilenceUsage:  true,
+	}
+	root.SuggestionsMinimumDistance = 2
+	root.SetUsageTemplate(usageTemplate)
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(newAgentCommand(), newCheckCommand(), newVersionCommand())
+	return root
+}
+
+// noCommand refuses a word that is no command.
+func noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("there is no command %q", args[0])
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		text += fmt.Sprintf(" (did you mean %q?)", near[0])
+	}
+	return fmt.Errorf("%s", text)
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/spillgate/spillgate/agent"
+	"github.com/spillgate/spillgate/cmd/spillgate/config"
+	"github.com/spillgate/spillgate/sidecar/resp"
+	"github.com/spillgate/spillgate/sidecar/socket"
+	"github.com/spillgate/spillgate/telemetry"
+)
+
+// stopPatience bounds the whole way from the first signal to the end, doorPatience the
+// part in which clients take their last replies.
+const (
+	stopPatience = 5 * time.Second
+	doorPatience = 3 * time.Second
+)
+
+// errStopping is why a process that is about to end is not ready.
+var errStopping = errors.New("the agent is stopping")
+
+// service is the agent process: what open has wired, until close takes it apart.
+type service struct {
+	cfg   *config.Config
+	log   *slog.Logger
+	rules ruleFile
+
+	store     *store
+	agent     *agent.Agent
+	telemetry *telemetry.Telemetry
+	resp      door[*resp.Server] // zero if off
+	admin     door[*http.Server] // zero if off
+	stopping  atomic.Bool
+}
+
+// door is a server and what it listens on.
+type door[S any] struct {
+	server S
+	ln     net.Listener
+}
+
+// address is where the door really listens, for the log: a port 0 is chosen by the system.
+func (d door[S]) address() string {
+	switch {
+	case d.ln == nil:
+		return config.Off
+	case d.ln.Addr().Network() == "unix":
+		return "unix://" + d.ln.Addr().String()
+	}
+	return d.ln.Addr().String()
+}
+
+func newService(cfg *config.Config, log *slog.Logger) *service {
+	return &service{cfg: cfg, log: log, rules: ruleFile{path: cfg.Rules.File, log: log}}
+}
+
+// run is the life of the process: it returns when ctx has ended and all is
+// closed, or when it could not start or a door failed. reload takes SIGHUP.
+func (s *service) run(ctx context.Context, reload <-chan os.Signal) error {
+	if err := s.open(ctx); err != nil {
+		s.close()
+		return err
+	}
+	s.log.Info("spillgate serves", "version", programVersion(), "store", s.store.name, "rules", s.agent.Rules().Len(),
+		"rules_file", s.rules.path, "resp", s.resp.address(), "admin", s.admin.address())
+	failed := make(chan error, 2)
+	if s.resp.ln != nil {
+		go func() { failed <- s.resp.server.Serve(s.resp.ln) }()
+	}
+	if s.admin.ln != nil {
+		go func() { failed <- serveAdmin(s.admin.server, s.admin.ln) }()
+	}
+	for {
+		select {
+		case <-reload:
+			s.rules.reload(s.agent.SetRules)
+		case err := <-failed:
+			s.close()
+			return err
+		case <-ctx.Done():
+			s.log.Info("spillgate stops")
+			s.close()
+			return nil
+		}
+	}
+}
+
+// open does steps [2] to [5] of the package comment.
+func (s *service) open(ctx context.Context) (err error) {
+	if s.store, err = openStore(ctx, s.cfg, s.log); err != nil {
+		return err
+	}
+	set, err := s.rules.load()
+	if err != nil {
+		return err
+	}
+	if s.telemetry, err = telemetry.New(telemetry.Config{Version: programVersion()}); err != nil {
+		return err
+	}
+	s.agent, err = agent.New(agent.Config{
+		Store:        s.store.Store,
+		Rules:        set,
+		Deadline:     s.cfg.Agent.Deadline,
+		OnStoreError: s.cfg.Agent.OnStoreError,
+		MaxPending:   s.cfg.Agent.MaxPending,
+		StoreTimeout: max(s.cfg.Store.Timeout, s.cfg.Agent.Deadline),
+		OnCall:       s.telemetry.OnCall,
+	})
+	if err != nil {
+		return err
+	}
+	s.telemetry.Observe(s.reading)
+	return s.listen()
+}
+
+// listen opens the doors, [5]. The RESP door first: it is the one that two agents quarrel about.
+func (s *service) listen() error {
+	l := &s.cfg.Listen
+	options := socket.Options{Mode: l.SocketMode, Group: l.SocketGroup, AllowUIDs: l.AllowUIDs, Logger: s.log}
+	if l.RESP != config.Off {
+		server, err := resp.New(resp.Config{Agent: s.agent, Logger: s.log, Version: programVersion()})
+		if err != nil {
+			return err
+		}
+		ln, err := socket.Listen(l.RESP, options)
+		if err != nil {
+			return fmt.Errorf("listen.resp: %w", err)
+		}
+		s.resp = door[*resp.Server]{server, ln}
+	}
+	if l.Admin != config.Off {
+		if network, _, _ := socket.Parse(l.Admin); network == "tcp" {
+			options.AllowUIDs = nil // they are for Unix sockets; a TCP peer has no user
+		}
+		ln, err := socket.Listen(l.Admin, options)
+		if err != nil {
+			return fmt.Errorf("listen.admin: %w", err)
+		}
+		s.admin = door[*http.Server]{newAdmin(s.log, s.ready, s.telemetry.Handler()), ln}
+	}
+	return nil
+}
+
+// ready says why the agent cannot decide by its rules and store. The rules are loaded, or
+// nothing would listen.
+func (s *service) ready() error {
+	if s.stopping.Load() {
+		return errStopping
+	}
+	if err := s.store.status(); err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	return nil
+}
+
+// reading is what a scrape sees.
+func (s *service) reading() telemetry.Reading {
+	loaded, failed := s.rules.history()
+	return telemetry.Reading{
+		Agent:              s.agent.Stats(),
+		StoreUp:            s.store.status() == nil,
+		StoreResent:        s.store.resent(),
+		Memstore:           s.store.memory(),
+		Rules:              s.agent.Rules().Len(),
+		RulesLoaded:        loaded,
+		RulesReloadsFailed: failed,
+	}
+}
+
+// close takes apart what open has made, in steps [6] to [8] of the package comment.
+// The admin door goes late: whoever asks sees the agent stopping.
+func (s *service) close() {
+	s.stopping.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
+	defer cancel()
+	step := func(what string, err error) {
+		if err != nil {
+			s.log.Warn("not closed cleanly", "what", what, "error", err)
+		}
+	}
+	if s.resp.ln != nil {
+		ctx, cancel := context.WithTimeout(ctx, doorPatience)
+		defer cancel()
+		step("resp", s.resp.server.Shutdown(ctx))
+		s.resp.ln.Close() // where Serve had not begun
+	}
+	if s.agent != nil {
+		step("agent", s.agent.Close(ctx))
+	}
+	if s.store != nil {
+		step("store", s.store.close())
+	}
+	if s.admin.ln != nil {
+		step("admin", s.admin.server.Shutdown(ctx))
+		s.admin.ln.Close()
+	}
+	if s.telemetry != nil {
+		step("telemetry", s.telemetry.Shutdown(ctx))
+	}
+}

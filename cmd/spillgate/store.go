@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+
+	"github.com/spillgate/spillgate/batcher"
+	"github.com/spillgate/spillgate/cmd/spillgate/config"
+	"github.com/spillgate/spillgate/memstore"
+	"github.com/spillgate/spillgate/redisshard"
+	"github.com/spillgate/spillgate/telemetry"
+)
+
+// store is either store, with what the process wants to know of it beyond checks.
+type store struct {
+	batcher.Store
+	name string // for the log, without a password
+
+	// status is nil when the store can be used, else why not.
+	status func() error
+	// resent counts repeated calls; nil without calls.
+	resent func() uint64
+	// memory describes a memory store; nil for another.
+	memory func() *telemetry.Memstore
+	close  func() error
+}
+
+// openStore opens the store of the configuration, [2]. A Redis that is away is no error.
+func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (*store, error) {
+	if inMemory(cfg) {
+		s, err := memstore.New(memstore.Config{MaxCells: cfg.Memory.MaxCells})
+		if err != nil {
+			return nil, err
+		}
+		return &store{
+			Store:  s,
+			name:   storeName(cfg),
+			status: func() error { return nil },
+			resent: func() uint64 { return 0 },
+			memory: func() *telemetry.Memstore { return &telemetry.Memstore{Cells: s.Cells()} },
+			close:  func() error { return nil },
+		}, nil
+	}
+	adoptClientLog(log)
+	rc := redisConfig(cfg)
+	rc.Logger = log
+	s, err := redisshard.Open(ctx, rc)
+	if err != nil {
+		return nil, err
+	}
+	return &store{
+		Store:  s,
+		name:   storeName(cfg),
+		status: s.Status,
+		resent: func() uint64 { return s.Stats().Resent },
+		memory: func() *telemetry.Memstore { return nil },
+		close:  s.Close,
+	}, nil
+}
+
+// inMemory reports whether the store is that of the process itself.
+func inMemory(cfg *config.Config) bool { return strings.HasPrefix(cfg.Store.URL, "memory:") }
+
+// redisConfig is the configuration of a Redis store.
+func redisConfig(cfg *config.Config) redisshard.Config {
+	c := &cfg.Store
+	return redisshard.Config{
+		URL:          c.URL,
+		PasswordFile: c.PasswordFile,
+		TLS:          redisshard.TLSConfig{CA: c.TLS.CA, Cert: c.TLS.Cert, Key: c.TLS.Key},
+		Clock:        c.Clock,
+		Timeout:      c.Timeout,
+		Tags:         c.Layout.Tags,
+		Bins:         c.Layout.Bins,
+	}
+}
+
+// storeName is the store's address without a password.
+func storeName(cfg *config.Config) string {
+	if inMemory(cfg) {
+		return cfg.Store.URL
+	}
+	return redisConfig(cfg).String()
+}
