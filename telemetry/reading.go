@@ -15,7 +15,7 @@ import (
 type Reading struct {
 	// Agent has the agent's totals.
 	Agent agent.Stats
-	// StoreUp: the store has been reached and answers.
+	// StoreUp: the store could be used when it was last looked at.
 	StoreUp bool
 	// StoreResent counts calls that the store repeated.
 	StoreResent uint64
