@@ -26,7 +26,7 @@ type Entry struct {
 	Op     limit.Op
 	N      limit.Tokens
 	// Round orders the entries on one bucket within one call: no two carry the
-	// same, and a store runs lower rounds first.
+	// same, they stand in the call in that order, and a store runs them in it.
 	Round int
 
 	// Out and Err are set by the store; Out is valid if Err is nil.

@@ -110,22 +110,6 @@ func TestClockOfAgents(t *testing.T) {
 	}
 }
 
-// TestClockWithoutTIME: a user who may not ask for TIME is served with clock: agent alone.
-func TestClockWithoutTIME(t *testing.T) {
-	srv := redistest.Start(t, redistest.WithUser("agent", "pw", "~sg:*", "+@all", "-time"))
-	url := "redis://agent:pw@" + srv.Addr()
-	terms := compile(t, 10, time.Hour)
-	s := openStore(t, Config{URL: url, Clock: ClockAgent})
-	s.must(t, s.bucket("b"), terms, limit.Take, 1)
-	s = openStore(t, Config{URL: url})
-	if _, err := s.do(s.bucket("b"), terms, limit.Take, 1); err == nil {
-		t.Error("TIME was granted")
-	} else {
-		t.Log(err)
-	}
-	checkTTLs(t, srv.Client(), "both")
-}
-
 // TestClocksThatAgreeEnough: less than a generation apart, agents share a bucket of the shortest class
 // exactly, and no call is refused.
 func TestClocksThatAgreeEnough(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -239,5 +240,19 @@ func TestClose(t *testing.T) {
 	redistest.Must(t, s.Close())
 	if _, err := s.do(b, compile(t, 10, time.Hour), limit.Take, 1); !errors.Is(err, batcher.ErrNotRun) {
 		t.Errorf("after Close: %v", err)
+	}
+}
+
+// TestUserWithoutTime: what the script may not do is an error of Open, with the way out, and clock: agent is that way.
+func TestUserWithoutTime(t *testing.T) {
+	server := redistest.Start(t, redistest.WithUser("gate", "secret", "~sg:*", "+@all", "-time"))
+	url := "redis://gate:secret@" + server.Addr()
+	_, err := Open(t.Context(), Config{URL: url, Logger: slog.New(slog.DiscardHandler)})
+	if !isPermanent(err) || !strings.Contains(err.Error(), "clock to agent") {
+		t.Fatalf("Open: %v, want a permanent error that names the way out", err)
+	}
+	s := openStore(t, Config{URL: url, Clock: ClockAgent})
+	if out := s.must(t, s.bucket("b"), compile(t, 10, time.Second), limit.Take, 1); out.Granted != 1 {
+		t.Errorf("with the agent's clock: %+v", out)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -96,10 +97,35 @@ func (s *Store) attach(ctx context.Context) (err error) {
 		return err
 	}
 	l, err := s.readLayout(ctx, n)
+	if err == nil {
+		err = s.tryScript(ctx, n)
+	}
 	if err != nil {
 		return errors.Join(err, n.close())
 	}
 	s.state.Store(newState(n, l))
+	return nil
+}
+
+// tryScript runs the script without entries, so that a right that the user lacks shows
+// now and not as debits of unknown outcome.
+func (s *Store) tryScript(ctx context.Context, n *nodes) error {
+	client, err := n.master(ctx, layoutKey)
+	if err != nil {
+		return err
+	}
+	var stamp int64
+	if s.cfg.Clock == ClockAgent {
+		stamp = time.Now().UnixMicro()
+	}
+	err = client.Eval(ctx, debitScript, nil, appendNumbers(nil, float64(stamp), 0)).Err()
+	if err != nil && strings.Contains(err.Error(), "can't run this command") { // TIME is the only one of such a call
+		return permanentError{fmt.Errorf("redisshard: %s: %w (allow TIME to the user in the server's ACL, or set the store's clock to agent)",
+			client.Options().Addr, err)}
+	}
+	if err != nil {
+		return explain(client.Options().Addr, err)
+	}
 	return nil
 }
 

@@ -29,10 +29,13 @@ func openTimed(t *testing.T) *timed {
 	_, url := sharedServer(t)
 	w := &timed{Store: openStore(t, Config{URL: url}), admin: adminOf(t, url), terms: compile(t, 10, time.Hour)}
 	length := w.terms.Class.Length.Microseconds()
-	w.now = 400_000*length + length*17/32 // in the middle of a 16th, too
+	w.now = 400_000*length + length*17/32
 	w.stamp = func() int64 { return w.now }
 	return w
 }
+
+// step is how far the clock of a hash moves before a write records it, in microseconds.
+func (w *timed) step() int64 { return w.terms.Class.Duration(w.terms.Class.Step()).Microseconds() }
 
 // hash is the name of a bucket's hash, some generations from now.
 func (w *timed) hash(b *limit.Bucket, generations int64) string {
@@ -98,7 +101,7 @@ func TestDenialsDoNotExtendTheTTL(t *testing.T) {
 	w.must(t, b, w.terms, limit.Take, 10)
 	key := w.hash(&b, 0)
 	redistest.Must(t, w.admin.PExpire(t.Context(), key, time.Hour).Err())
-	w.now += w.terms.Class.Length.Microseconds() / 16 // where a write would renew it
+	w.now += w.step() // where a write would renew it
 	for range 3 {
 		if out := w.must(t, b, w.terms, limit.Take, 10); out.Granted != 0 {
 			t.Fatal("not denied")
@@ -112,13 +115,12 @@ func TestDenialsDoNotExtendTheTTL(t *testing.T) {
 		t.Fatal("not given back")
 	}
 	if ttl := w.admin.PTTL(t.Context(), key).Val(); ttl <= time.Hour {
-		t.Errorf("a write in a new 16th left the time to live at %v", ttl)
+		t.Errorf("a write a step later left the time to live at %v", ttl)
 	}
 }
 
 // TestPlantedWithoutTTL: hashes of our names, made by others or by PERSIST, get a time to live again.
 func TestPlantedWithoutTTL(t *testing.T) {
-	sixteenth := func(w *timed) int64 { return w.terms.Class.Length.Microseconds() / 16 }
 	for _, tt := range []struct {
 		name  string
 		plant func(w *timed, key, before string) error
@@ -133,11 +135,11 @@ func TestPlantedWithoutTTL(t *testing.T) {
 		{"persisted", func(w *timed, key, _ string) error {
 			w.must(t, w.bucket("b"), w.terms, limit.Take, 1)
 			return w.admin.Persist(t.Context(), key).Err()
-		}, func(w *timed) { w.now += sixteenth(w) }},
+		}, func(w *timed) { w.now += w.step() }},
 		{"persisted, then left until the next generation", func(w *timed, key, _ string) error {
 			w.must(t, w.bucket("b"), w.terms, limit.Take, 1)
 			return w.admin.Persist(t.Context(), key).Err()
-		}, func(w *timed) { w.now += 16 * sixteenth(w) }},
+		}, func(w *timed) { w.now += w.terms.Class.Length.Microseconds() }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := openTimed(t)

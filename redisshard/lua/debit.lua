@@ -120,16 +120,19 @@ for _ = 1, groups do
   end
 
   if p > 1 then
-    if not clock and call('EXISTS', KEYS[key + g - 1]) == 1 then
-      pcall('HSET', KEYS[key + g - 1], '~', format('%d', span))
-      call('PEXPIRE', KEYS[key + g - 1], math.ceil(((base + g) * length - time) / 1000) + 1000)
-    end
-    if not clock or now >= clock + step then
+    local due = not clock or now >= clock + step
+    if due then
       put[p + 1], put[p + 2] = '~', format('%d', now)
     end
     call('HSET', unpack(put))
-    if not clock or floor(now * 16 / span) ~= floor(clock * 16 / span) then
+    if due then
       call('PEXPIRE', put[1], math.ceil(((base + g + 1) * length - time) / 1000) + 1000)
+    end
+    if not clock then -- a generation begins: close the one before, drop the one before that
+      if call('EXISTS', KEYS[key + g - 1]) == 1 then
+        pcall('HSET', KEYS[key + g - 1], '~', format('%d', span))
+        call('PEXPIRE', KEYS[key + g - 1], math.ceil(((base + g) * length - time) / 1000) + 1000)
+      end
       if g > 2 then call('UNLINK', KEYS[key + g - 2]) end
     end
   end
