@@ -32,7 +32,7 @@ const (
 //   - a TAT beyond Ceiling can only come from larger terms, since a hash's clock never runs
 //     back by a step; it is cut to Depth, and the bucket is empty, not stuck.
 func (t *Terms) Apply(op Op, n Tokens, tat, now Ticks) (next Ticks, granted Tokens, write bool) {
-	if tat > now+t.Ceiling+t.Class.Step() {
+	if ahead := tat - now - t.Ceiling; ahead > 0 && ahead > t.Class.Step() {
 		tat, write = now+t.Depth, true
 	}
 	if tat < now {

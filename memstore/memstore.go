@@ -61,8 +61,9 @@ type shard struct {
 // in which they were written; those of the newest and of the one before are alive.
 type hash struct {
 	class  limit.Class
+	step   limit.Ticks // class.Step
 	newest int64       // generation of the newest write
-	clock  limit.Ticks // its time, in steps of class.Step
+	clock  limit.Ticks // its time, in whole steps
 	cells  table
 	// cur and prev count the cells last written in the newest generation and in the one before.
 	cur, prev int
@@ -127,7 +128,7 @@ func (sh *shard) applyLocked(nanos int64, sum limit.Sum, e *batcher.Entry, most 
 		if gen != h.newest {
 			sh.openLocked(nanos, h, gen, now)
 			at = h.cells.find(sum)
-		} else if now >= h.clock+h.class.Step() {
+		} else if now >= h.clock+h.step {
 			h.clock = now
 		}
 		if !sh.storeLocked(nanos, h, at, sum, next, most) {
@@ -151,7 +152,7 @@ func (sh *shard) hashLocked(c limit.Class) *hash {
 			return h
 		}
 	}
-	sh.mu.hashes = append(sh.mu.hashes, hash{class: c, newest: math.MinInt64})
+	sh.mu.hashes = append(sh.mu.hashes, hash{class: c, step: c.Step(), newest: math.MinInt64})
 	return &sh.mu.hashes[len(sh.mu.hashes)-1]
 }
 
@@ -181,7 +182,7 @@ func (sh *shard) sweepLocked(nanos int64) {
 		h := &sh.mu.hashes[i]
 		alive := h.cur + h.prev
 		if gen, now := h.class.At(nanos); alive > 0 && gen > h.newest+1 {
-			*h, alive = hash{class: h.class, newest: gen, clock: now}, 0
+			*h, alive = hash{class: h.class, step: h.step, newest: gen, clock: now}, 0
 		}
 		sh.mu.cells += alive
 	}

@@ -1,6 +1,7 @@
-// Command respdoor measures what a RESP door can reach with our own reader and
-// writer (sidecar/resp/wire), with github.com/tidwall/redcon, and what Redis
-// itself reaches with GET; its figures are those of docs/adr/0002.
+// Command respdoor measures Spillgate's RESP door with the embedded store against Redis' own GET,
+// and what a door can reach at all: with our own reader and writer (sidecar/resp/wire) and
+// nothing behind them, and with github.com/tidwall/redcon. Its figures are those of
+// the README and of docs/adr/0002.
 //
 // Every server is a process of its own on a Unix socket. redis-benchmark loads
 // them one after the other, round by round, so that noise of the machine falls
@@ -8,7 +9,8 @@
 // rate divided by that of Redis in the same round. Linux only; needs
 // redis-server and redis-benchmark. Run it in bench/compare:
 //
-//	go run ./respdoor -rounds 9
+//	go run ./respdoor -rounds 9 -rivals spillgate -n64 3000000
+//	go run ./respdoor -rounds 9 -rivals redcon,wire-net,wire,ceiling
 package main
 
 import (
@@ -57,6 +59,7 @@ func main() {
 	rounds := flag.Int("rounds", 9, "rounds over all servers")
 	deep := flag.Int("n64", 500_000, "requests of a run with -P 64")
 	single := flag.Int("n1", 50_000, "requests of a run with -P 1")
+	rivals := flag.String("rivals", "spillgate,redcon,wire-net,wire,ceiling", "servers to compare with Redis")
 	serve := flag.String("serve", "", "be this server (used by respdoor itself)")
 	socket := flag.String("socket", "", "socket of -serve")
 	flag.Parse()
@@ -67,7 +70,7 @@ func main() {
 	} else {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 		defer stop()
-		err = measure(ctx, os.Stdout, *rounds, []load{{64, *deep}, {1, *single}})
+		err = measure(ctx, os.Stdout, strings.Split(*rivals, ","), *rounds, []load{{64, *deep}, {1, *single}})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "respdoor:", err)
@@ -76,14 +79,14 @@ func main() {
 }
 
 // measure starts the servers, loads them and prints the tables.
-func measure(ctx context.Context, out io.Writer, rounds int, loads []load) (err error) {
+func measure(ctx context.Context, out io.Writer, names []string, rounds int, loads []load) (err error) {
 	dir, err := os.MkdirTemp("", "respdoor")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
-	rivals, err := start(ctx, dir)
+	rivals, err := start(ctx, dir, names)
 	defer func() {
 		for _, r := range rivals {
 			r.process.Process.Kill()
@@ -111,7 +114,7 @@ func measure(ctx context.Context, out io.Writer, rounds int, loads []load) (err 
 
 // start starts all servers. The first is Redis, the one to compare with. It
 // returns those it started, even with an error.
-func start(ctx context.Context, dir string) (rivals []*rival, err error) {
+func start(ctx context.Context, dir string, names []string) (rivals []*rival, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -137,15 +140,37 @@ func start(ctx context.Context, dir string) (rivals []*rival, err error) {
 	if _, err := set.run(ctx, load{64, 50_000}); err != nil {
 		return rivals, err
 	}
-	for _, name := range []string{"redcon", "wire-net", "wire", "ceiling"} {
+	for _, name := range names {
+		program, args, err := command(ctx, name, self, dir)
+		if err != nil {
+			return rivals, err
+		}
 		for _, procs := range []int{1, 2} {
 			r := &rival{name: name, procs: procs, command: throttleCommand, socket: filepath.Join(dir, fmt.Sprint(name, procs))}
-			if err := add(r, self, "-serve", name, "-socket", r.socket); err != nil {
+			if err := add(r, program, args(r.socket)...); err != nil {
 				return rivals, err
 			}
 		}
 	}
 	return rivals, nil
+}
+
+// command is the program of a rival and its arguments. Spillgate is built first.
+func command(ctx context.Context, name, self, dir string) (program string, args func(socket string) []string, err error) {
+	if name != "spillgate" {
+		if servers[name] == nil {
+			return "", nil, fmt.Errorf("-rivals: there is no server %q", name)
+		}
+		return self, func(socket string) []string { return []string{"-serve", name, "-socket", socket} }, nil
+	}
+	program = filepath.Join(dir, "spillgate")
+	out, err := exec.CommandContext(ctx, "go", "build", "-C", "../..", "-o", program, "./cmd/spillgate").CombinedOutput()
+	if err != nil {
+		return "", nil, fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return program, func(socket string) []string {
+		return []string{"agent", "--resp", "unix://" + socket, "--admin", "unix://" + socket + ".admin"}
+	}, nil
 }
 
 // await waits until the server accepts connections.
