@@ -158,14 +158,10 @@ func (b *Batch) add(it item) {
 		b.items = append(b.items, it)
 		return
 	}
-	take := it.n
-	if take > it.terms.Burst {
-		take = 0 // never to be had: look at the bucket, and leave it alone
-	}
 	if direct := b.agent.direct; direct != nil {
 		e := b.entryAt(len(b.items) - b.checks[len(b.checks)-1].first)
 		secret.Name(&e.Bucket, b.id)
-		e.Terms, e.Op, e.N = it.terms, it.op, take
+		e.Terms, e.Op, e.N = it.terms, it.op, it.n
 		direct.ApplyAt(b.now, e)
 		it.settle(b.agent, e.Out, e.Err)
 	} else {
@@ -174,7 +170,7 @@ func (b *Batch) add(it item) {
 		}
 		it.claim = b.group.Claim()
 		secret.Name(&it.claim.Bucket, b.id)
-		it.claim.Terms, it.claim.Op, it.claim.N = it.terms, it.op, take
+		it.claim.Terms, it.claim.Op, it.claim.N = it.terms, it.op, it.n
 		it.claim.Deadline = b.agent.deadline(it.rule)
 		it.claim.Keep = b.agent.policy(it.rule) == limit.Open
 	}
@@ -337,7 +333,7 @@ func outranks(d, e *limit.Decision) bool {
 		return !d.Admitted
 	case !d.Admitted:
 		if d.RetryAfter == limit.NoRetry || e.RetryAfter == limit.NoRetry {
-			return d.RetryAfter == limit.NoRetry && e.RetryAfter != limit.NoRetry
+			return e.RetryAfter != limit.NoRetry
 		}
 		return d.RetryAfter > e.RetryAfter
 	case d.Limit == 0 || e.Limit == 0:
@@ -346,9 +342,9 @@ func outranks(d, e *limit.Decision) bool {
 	return d.Remaining < e.Remaining
 }
 
-// refund gives back what the i-th item of a check took, if it took anything.
+// refund gives back what the i-th item of a check took, if it took anything (a reset has no tokens).
 func (b *Batch) refund(i int, it *item) {
-	if it.terms == nil || it.n == 0 || it.err != nil || !it.decision.Admitted || it.op != limit.Take {
+	if it.terms == nil || it.n == 0 || it.err != nil || !it.decision.Admitted {
 		return
 	}
 	if direct := b.agent.direct; direct != nil {
