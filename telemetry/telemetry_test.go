@@ -193,7 +193,7 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// TestBeforeObserve: a scrape may come before the agent exists, and after the end.
+// TestBeforeObserveAndAfterShutdown: a scrape may come before the agent exists, and after the end.
 func TestBeforeObserveAndAfterShutdown(t *testing.T) {
 	tel := newTelemetry(t)
 	if text := scrape(t, tel); strings.Contains(text, "spillgate_") {

@@ -124,7 +124,7 @@ func TestFailingDoorEndsTheService(t *testing.T) {
 	}
 }
 
-// TestReloadDuringServe: the reload channel is heeded between other things.
+// TestReloadWithoutFile: SIGHUP without a rules file is told, and the agent goes on.
 func TestReloadWithoutFile(t *testing.T) {
 	cfg := testConfig(t)
 	var log syncBuffer
