@@ -1,6 +1,7 @@
 package resp_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -239,7 +240,17 @@ func TestAcceptErrors(t *testing.T) {
 		if n := strings.Count(logged.String(), `msg="connection not accepted" error="accept: too many open files"`); n != 12 {
 			t.Errorf("logged %d times:\n%s", n, logged.String())
 		}
+		// The next time it begins with a short wait again.
+		synctest.Wait() // the server waits in Accept
+		l.errs = []error{syscall.EMFILE}
+		start = time.Now()
+		again, third := d.client(), d.client()
+		if took := time.Since(start); took != 5*time.Millisecond {
+			t.Errorf("the second time it took %v", took)
+		}
 		c.Close()
+		again.Close()
+		third.Close()
 		d.shut()
 	})
 }
@@ -257,6 +268,36 @@ func TestShutdownDuringPause(t *testing.T) {
 		d.shut()
 		if took := time.Since(start); took != 0 {
 			t.Errorf("took %v", took)
+		}
+	})
+}
+
+// late is a listener with a connection that is accepted as it closes.
+type late struct {
+	*pipes
+	last net.Conn
+}
+
+func (l *late) Accept() (net.Conn, error) {
+	nc, err := l.pipes.Accept()
+	if err != nil && l.last != nil {
+		nc, l.last, err = l.last, nil, nil
+	}
+	return nc, err
+}
+
+// TestAcceptedWhileClosing: such a connection is closed, not served, and not counted as one too many.
+func TestAcceptedWhileClosing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		l := &late{newPipes(), theirs}
+		d := open(t, false, resp.Config{}, l, l.dial)
+		synctest.Wait()
+		d.shut()
+		c := &client{t, ours, bufio.NewReader(ours)}
+		c.wants("closed")
+		if n := d.Stats(); n != (resp.Stats{}) {
+			t.Errorf("%+v", n)
 		}
 	})
 }
