@@ -119,7 +119,8 @@ func (b *Batcher) queue(shard int) *queue {
 // submit queues one claim.
 func (b *Batcher) submit(c *Claim) error {
 	err := ErrOverloaded
-	if b.waiting.Add(1) <= int64(b.cfg.MaxPending) {
+	// Refunds pass: there are never more of them than grants, and refusing one would charge a denial.
+	if b.waiting.Add(1) <= int64(b.cfg.MaxPending) || c.Op == limit.Refund {
 		c.queue = b.queue(b.cfg.Store.Shard(&c.Bucket))
 		err = c.queue.add(c)
 	}

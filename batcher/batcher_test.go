@@ -345,6 +345,20 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
+// TestRefundPassesOverload: a full queue refuses new claims, not what gives tokens back.
+func TestRefundPassesOverload(t *testing.T) {
+	inBubble(t, batcher.Config{MaxPending: 1}, func(b *bench) {
+		first := b.take("a", 4)
+		in := b.next(b.T)
+		back := b.ask(batcher.Claim{Bucket: b.name("b"), Op: limit.Refund, N: 2})
+		b.take("c", 1).got(b.T, 0, batcher.ErrOverloaded)
+		in.run()
+		first.got(b.T, 4, nil)
+		b.next(b.T).wants(b.T, want{"b", limit.Refund, 2}).run()
+		back.got(b.T, 0, nil)
+	})
+}
+
 // TestOverload: at MaxPending claims are refused at once, and as soon as one was answered the next is let in.
 func TestOverload(t *testing.T) {
 	inBubble(t, batcher.Config{MaxPending: 3}, func(b *bench) {

@@ -40,7 +40,7 @@ func (q *queue) add(c *Claim) error {
 	switch {
 	case q.closed:
 		return ErrClosed
-	case len(q.line) >= q.batcher.cfg.MaxPending:
+	case len(q.line) >= q.batcher.cfg.MaxPending && c.Op != limit.Refund:
 		return ErrOverloaded
 	}
 	q.addLocked(c)
