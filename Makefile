@@ -6,8 +6,8 @@ GO ?= go
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: ## run an agent with the defaults: memory store, RESP on ./spillgate.sock
-	$(GO) run ./cmd/spillgate agent --resp unix://./spillgate.sock
+run: build ## run an agent with the defaults: memory store, RESP on ./spillgate.sock
+	./spillgate agent --resp unix://./spillgate.sock
 
 build: ## build ./spillgate
 	$(GO) build -o spillgate ./cmd/spillgate

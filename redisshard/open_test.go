@@ -168,9 +168,10 @@ func TestDamagedLayout(t *testing.T) {
 	s := openStore(t, Config{URL: url, Logger: log.logger()})
 	redistest.Must(t, admin.Set(t.Context(), layoutKey, "x", time.Hour).Err())
 	s.refresh(t.Context(), s.state.Load())
-	if s.Status() == nil || !strings.Contains(log.String(), layoutKey) {
-		t.Errorf("status %v, log %s", s.Status(), log.String())
+	if err := s.Status(); err == nil || !strings.Contains(err.Error(), layoutKey) {
+		t.Errorf("status %v", err)
 	}
+	until(t, 30*time.Second, func() bool { return strings.Contains(log.String(), layoutKey) })
 	s.must(t, s.bucket("b"), compile(t, 10, time.Hour), limit.Take, 1)
 }
 
@@ -194,7 +195,7 @@ func TestOpenBeforeTheServer(t *testing.T) {
 		t.Errorf("status %v", s.Status())
 	}
 	s.must(t, s.bucket("b"), terms, limit.Take, 1)
-	until(t, time.Second, func() bool { return strings.Contains(log.String(), "store reached") })
+	until(t, 10*time.Second, func() bool { return strings.Contains(log.String(), "store answers") })
 
 	// It dies with all its data, and comes back.
 	redistest.Must(t, srv.Kill())
@@ -255,4 +256,28 @@ func TestUserWithoutTime(t *testing.T) {
 	if out := s.must(t, s.bucket("b"), compile(t, 10, time.Second), limit.Take, 1); out.Granted != 1 {
 		t.Errorf("with the agent's clock: %+v", out)
 	}
+}
+
+// TestStatusFollowsTheStore: a store that goes is told by the first call that fails, and one that is
+// back without any call.
+func TestStatusFollowsTheStore(t *testing.T) {
+	server := redistest.Start(t)
+	var log journal
+	s := openStore(t, Config{URL: server.URL(), Logger: log.logger()})
+	b, terms := s.bucket("b"), compile(t, 10, time.Second)
+	s.must(t, b, terms, limit.Take, 1)
+	if err := s.Status(); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Must(t, server.Kill())
+	if _, err := s.do(b, terms, limit.Take, 1); err == nil {
+		t.Fatal("a dead server answered")
+	}
+	if s.Status() == nil {
+		t.Error("a call has failed and the store is said to be well")
+	}
+	until(t, 30*time.Second, func() bool { return strings.Contains(log.String(), "store does not answer") })
+	redistest.Must(t, server.Restart(t.Context()))
+	until(t, 30*time.Second, func() bool { return s.Status() == nil })
+	until(t, 30*time.Second, func() bool { return strings.Contains(log.String(), "store answers") })
 }

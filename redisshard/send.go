@@ -34,7 +34,7 @@ func (s *Store) run(ctx context.Context, st *state, shard int, c *call) {
 	node, err := st.nodes.master(ctx, route)
 	if err != nil {
 		st.nodes.reload(ctx)
-		s.fail(c, verdictNotRun, err)
+		s.fail(st, shard, c, verdictNotRun, err)
 		return
 	}
 	to, tried := target{node: node}, uint32(0)
@@ -43,11 +43,13 @@ func (s *Store) run(ctx context.Context, st *state, shard int, c *call) {
 		if err == nil {
 			again, err := s.accept(st, shard, c, reply)
 			if err != nil {
-				s.fail(c, verdictUnknown, err)
+				s.fail(st, shard, c, verdictUnknown, err)
 				return
 			}
 			if !again || tried&1 != 0 {
-				s.settleClock(c)
+				// What is left the server keeps refusing: its clock was set back by more than a
+				// generation while cells of the later time exist.
+				s.giveUp(c, verdictNotRun, errClock)
 				return
 			}
 			tried |= 1 // bit 0: the generations were wrong
@@ -60,13 +62,13 @@ func (s *Store) run(ctx context.Context, st *state, shard int, c *call) {
 		}
 		bit := uint32(1) << (1 + f.kind)
 		if f.verdict != verdictResend || tried&bit != 0 || ctx.Err() != nil {
-			s.fail(c, f.verdict, err)
+			s.fail(st, shard, c, f.verdict, err)
 			return
 		}
 		tried |= bit
 		s.stats.resent.Add(1)
 		if to, err = st.redirect(ctx, to, route, f); err != nil {
-			s.fail(c, verdictNotRun, err)
+			s.fail(st, shard, c, verdictNotRun, err)
 			return
 		}
 	}
@@ -126,6 +128,9 @@ func (s *Store) accept(st *state, shard int, c *call, reply string) (again bool,
 		return false, err
 	}
 	st.offsets[shard].Store(micros*1000 - s.now())
+	if st.faults[shard].Load() != nil {
+		st.faults[shard].Store(nil)
+	}
 	left := c.items[:0]
 	for _, it := range c.items {
 		if it.entry.Err == errClock {
@@ -136,16 +141,14 @@ func (s *Store) accept(st *state, shard int, c *call, reply string) (again bool,
 	return len(left) > 0, nil
 }
 
-// settleClock gives up on entries whose generations the server keeps refusing: its clock
-// was set back by more than a generation while cells of the later time exist.
-func (s *Store) settleClock(c *call) {
-	if len(c.items) > 0 {
-		s.fail(c, verdictNotRun, errClock)
-	}
+// fail sets the error of every entry that is left in the call, and the shard's fault.
+func (s *Store) fail(st *state, shard int, c *call, v verdict, cause error) {
+	st.faults[shard].Store(&cause)
+	s.giveUp(c, v, cause)
 }
 
-// fail sets the error of every entry that is left in the call.
-func (s *Store) fail(c *call, v verdict, cause error) {
+// giveUp sets the error of every entry that is left in the call.
+func (s *Store) giveUp(c *call, v verdict, cause error) {
 	kind := batcher.ErrNotRun
 	if v == verdictUnknown {
 		kind = batcher.ErrUnknown

@@ -19,6 +19,8 @@ const (
 	// layoutEvery is how often the stored layout is read again: it is renewed
 	// if Redis lost it, and adopted if another one is there.
 	layoutEvery = 30 * time.Second
+	// watchEvery is how often a store that was reached is looked after.
+	watchEvery = time.Second
 	// reconnectLeast and reconnectMost bound the pause between attempts to reach a
 	// store that was not there at start.
 	reconnectLeast = 100 * time.Millisecond
@@ -52,6 +54,8 @@ type state struct {
 	layout *layout
 	// offsets hold, per shard, server time minus agent time in nanoseconds.
 	offsets []atomic.Int64
+	// faults hold, per shard, why its last call failed; nil if it did not.
+	faults []atomic.Pointer[error]
 }
 
 func newState(n *nodes, l *layout) *state {
@@ -59,7 +63,8 @@ func newState(n *nodes, l *layout) *state {
 	if n.clustered() {
 		shards = len(l.tags)
 	}
-	return &state{nodes: n, layout: l, offsets: make([]atomic.Int64, shards)}
+	return &state{nodes: n, layout: l, offsets: make([]atomic.Int64, shards),
+		faults: make([]atomic.Pointer[error], shards)}
 }
 
 // Open connects to the store. A store that cannot be reached is no error: Open returns,
@@ -161,15 +166,16 @@ func (s *Store) propose(masters int) *layout {
 	return newLayout(tags, bins)
 }
 
-// tend connects a store that was not there at start, then keeps the layout fresh.
+// tend connects a store that was not there at start, then watches it: it reads the layout every
+// layoutEvery, or every watchEvery while calls fail, and logs when the store goes and comes back.
 func (s *Store) tend(ctx context.Context) {
 	defer close(s.done)
-	pause := reconnectLeast
+	pause, read, was := reconnectLeast, time.Now(), s.Status()
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	for {
 		if s.state.Load() != nil {
-			pause = layoutEvery
+			pause = watchEvery
 		}
 		timer.Reset(pause)
 		select {
@@ -177,16 +183,29 @@ func (s *Store) tend(ctx context.Context) {
 			return
 		case <-timer.C:
 		}
-		if st := s.state.Load(); st != nil {
+		st := s.state.Load()
+		if st == nil {
+			pause = min(2*pause, reconnectMost)
+			if err := s.attach(ctx); isPermanent(err) {
+				s.cfg.Logger.Error("store refuses this agent", "error", err)
+			}
+		}
+		is := s.Status()
+		s.report(was, is)
+		if was = is; st != nil && (is != nil || time.Since(read) >= layoutEvery) {
+			read = time.Now()
 			s.refresh(ctx, st)
-			continue
 		}
-		pause = min(2*pause, reconnectMost)
-		if err := s.attach(ctx); err == nil {
-			s.cfg.Logger.Info("store reached")
-		} else if isPermanent(err) {
-			s.cfg.Logger.Error("store refuses this agent", "error", err)
-		}
+	}
+}
+
+// report logs a change of the store's status.
+func (s *Store) report(was, is error) {
+	switch {
+	case was == nil && is != nil:
+		s.cfg.Logger.Warn("store does not answer, fail policies decide", "error", is)
+	case was != nil && is == nil:
+		s.cfg.Logger.Info("store answers")
 	}
 }
 
@@ -197,8 +216,10 @@ func (s *Store) refresh(ctx context.Context, st *state) {
 	l, err := s.readLayout(ctx, st.nodes)
 	s.fault.Store(&err)
 	if err != nil {
-		s.cfg.Logger.Warn("layout not read", "error", err)
 		return
+	}
+	for i := range st.faults {
+		st.faults[i].Store(nil) // a shard that still fails says so at its next call
 	}
 	if l.secret != st.layout.secret || len(l.tags) != len(st.layout.tags) || l.bins != st.layout.bins {
 		s.cfg.Logger.Warn("the store has a new layout: every bucket starts full", "tags", len(l.tags), "bins", l.bins)
@@ -217,10 +238,18 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Status is nil when the store has been reached, else why not.
+// Status is nil when the store has been reached and its last calls were answered, else it says
+// what is wrong. It follows a failing call at once, and a store that is back within about a second.
 func (s *Store) Status() error {
-	if err := s.fault.Load(); err != nil {
+	if err := s.fault.Load(); err != nil && *err != nil {
 		return *err
+	}
+	if st := s.state.Load(); st != nil {
+		for i := range st.faults {
+			if err := st.faults[i].Load(); err != nil {
+				return *err
+			}
+		}
 	}
 	return nil
 }

@@ -81,7 +81,7 @@ var Metrics = []Metric{
 		Help: "Checks decided."},
 
 	{Name: StoreUp, Kind: Gauge, Unit: "1",
-		Help: "1 if the store could be used when it was last looked at (every 30 s), else 0."},
+		Help: "1 if the store has been reached and its last calls were answered, else 0."},
 	{Name: StoreCalls, Kind: Counter, Unit: "{call}",
 		Help: "Calls to the store. 0 for the memory store, which needs none."},
 	{Name: StoreCallsResent, Kind: Counter, Unit: "{call}",
