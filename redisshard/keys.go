@@ -9,6 +9,9 @@ import (
 // layoutKey holds the layout of the whole store, as JSON.
 const layoutKey = "sg:{layout}:v1"
 
+// probeKey is where the rights of the user are tried; it never stays.
+const probeKey = "sg:{layout}:probe"
+
 // slots is the number of hash slots of a Redis Cluster.
 const slots = 16384
 

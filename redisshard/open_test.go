@@ -244,17 +244,29 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestUserWithoutTime: what the script may not do is an error of Open, with the way out, and clock: agent is that way.
-func TestUserWithoutTime(t *testing.T) {
-	server := redistest.Start(t, redistest.WithUser("gate", "secret", "~sg:*", "+@all", "-time"))
-	url := "redis://gate:secret@" + server.Addr()
-	_, err := Open(t.Context(), Config{URL: url, Logger: slog.New(slog.DiscardHandler)})
-	if !isPermanent(err) || !strings.Contains(err.Error(), "clock to agent") {
-		t.Fatalf("Open: %v, want a permanent error that names the way out", err)
-	}
-	s := openStore(t, Config{URL: url, Clock: ClockAgent})
-	if out := s.must(t, s.bucket("b"), compile(t, 10, time.Second), limit.Take, 1); out.Granted != 1 {
-		t.Errorf("with the agent's clock: %+v", out)
+// TestUserWithoutARight: what the scripts may not do is an error of Open that says what to allow, and leaves no
+// key behind. A user without TIME is served with the agent's clock.
+func TestUserWithoutARight(t *testing.T) {
+	quiet := slog.New(slog.DiscardHandler)
+	for _, lacking := range []string{"time", "hmget", "hset", "exists", "pexpire", "unlink", "eval", "evalsha"} {
+		server := redistest.Start(t, redistest.WithUser("gate", "secret", "~sg:*", "+@all", "-"+lacking))
+		url := "redis://gate:secret@" + server.Addr()
+		s, err := Open(t.Context(), Config{URL: url, Logger: quiet})
+		if err == nil {
+			redistest.Must(t, s.Close())
+		}
+		if !isPermanent(err) || !strings.Contains(err.Error(), "allow") {
+			t.Errorf("without %s: %v, want a permanent error that says what to allow", lacking, err)
+		}
+		if keys := scan(t, server.Client()); len(keys) > 1 || len(keys) == 1 && keys[0] != layoutKey {
+			t.Errorf("without %s: left behind: %q", lacking, keys)
+		}
+		if lacking == "time" {
+			s := openStore(t, Config{URL: url, Clock: ClockAgent})
+			if out := s.must(t, s.bucket("b"), compile(t, 10, time.Second), limit.Take, 1); out.Granted != 1 {
+				t.Errorf("with the agent's clock: %+v", out)
+			}
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package redisshard
 import (
 	"context"
 	"crypto/sha1"
+	_ "embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -11,16 +12,17 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/limit"
 )
 
 const (
-	// layoutEvery is how often the stored layout is read again: it is renewed
-	// if Redis lost it, and adopted if another one is there.
-	layoutEvery = 30 * time.Second
-	// watchEvery is how often a store that was reached is looked after.
-	watchEvery = time.Second
+	// layoutEvery is how often the stored layout is read again: it is put back
+	// if Redis lost it, and adopted if another one is there. Until then an agent that
+	// starts makes a layout of its own, and the two count apart.
+	layoutEvery = time.Second
 	// reconnectLeast and reconnectMost bound the pause between attempts to reach a
 	// store that was not there at start.
 	reconnectLeast = 100 * time.Millisecond
@@ -103,7 +105,7 @@ func (s *Store) attach(ctx context.Context) (err error) {
 	}
 	l, err := s.readLayout(ctx, n)
 	if err == nil {
-		err = s.tryScript(ctx, n)
+		err = s.tryScripts(ctx, n)
 	}
 	if err != nil {
 		return errors.Join(err, n.close())
@@ -112,21 +114,32 @@ func (s *Store) attach(ctx context.Context) (err error) {
 	return nil
 }
 
-// tryScript runs the script without entries, so that a right that the user lacks shows
-// now and not as debits of unknown outcome.
-func (s *Store) tryScript(ctx context.Context, n *nodes) error {
+// probeScript is run once at every first contact.
+//
+//go:embed lua/probe.lua
+var probeScript string
+
+// tryScripts uses all that a debit needs, so that a right that the user lacks shows now
+// and not as debits of unknown outcome.
+func (s *Store) tryScripts(ctx context.Context, n *nodes) error {
 	client, err := n.master(ctx, layoutKey)
 	if err != nil {
 		return err
 	}
-	var stamp int64
+	askTime, stamp := "1", int64(0)
 	if s.cfg.Clock == ClockAgent {
-		stamp = time.Now().UnixMicro()
+		askTime, stamp = "0", time.Now().UnixMicro()
 	}
-	err = client.Eval(ctx, debitScript, nil, appendNumbers(nil, float64(stamp), 0)).Err()
-	if err != nil && strings.Contains(err.Error(), "can't run this command") { // TIME is the only one of such a call
-		return permanentError{fmt.Errorf("redisshard: %s: %w (allow TIME to the user in the server's ACL, or set the store's clock to agent)",
-			client.Options().Addr, err)}
+	err = client.Eval(ctx, probeScript, []string{probeKey}, askTime).Err()
+	if err == nil {
+		err = client.EvalSha(ctx, s.sha, nil, appendNumbers(nil, float64(stamp), 0)).Err()
+		if redis.HasErrorPrefix(err, "NOSCRIPT") {
+			err = nil // the first debit brings it along
+		}
+	}
+	if err != nil && strings.Contains(err.Error(), "can't run this command") {
+		return permanentError{fmt.Errorf("redisshard: %s: %w (allow EVAL, EVALSHA, HMGET, HSET, EXISTS, PEXPIRE, UNLINK and TIME on sg:* to the user; "+
+			"without TIME set the store's clock to agent)", client.Options().Addr, err)}
 	}
 	if err != nil {
 		return explain(client.Options().Addr, err)
@@ -166,16 +179,16 @@ func (s *Store) propose(masters int) *layout {
 	return newLayout(tags, bins)
 }
 
-// tend connects a store that was not there at start, then watches it: it reads the layout every
-// layoutEvery, or every watchEvery while calls fail, and logs when the store goes and comes back.
+// tend connects a store that was not there at start, then reads the layout every layoutEvery, and logs
+// when the store goes and comes back.
 func (s *Store) tend(ctx context.Context) {
 	defer close(s.done)
-	pause, read, was := reconnectLeast, time.Now(), s.Status()
+	pause, was := reconnectLeast, s.Status()
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	for {
 		if s.state.Load() != nil {
-			pause = watchEvery
+			pause = layoutEvery
 		}
 		timer.Reset(pause)
 		select {
@@ -192,8 +205,7 @@ func (s *Store) tend(ctx context.Context) {
 		}
 		is := s.Status()
 		s.report(was, is)
-		if was = is; st != nil && (is != nil || time.Since(read) >= layoutEvery) {
-			read = time.Now()
+		if was = is; st != nil {
 			s.refresh(ctx, st)
 		}
 	}
