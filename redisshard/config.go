@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -83,28 +84,129 @@ func (c *Config) ensureDefaults() {
 	}
 }
 
-// validate names the field that cannot be and says what would be right.
-func (c *Config) validate() error {
+// ConfigError is what is wrong with one field of a Config.
+type ConfigError struct {
+	Field string // its path below Config, such as URL or TLS.CA
+	Err   error  // what is wrong and what would be right, without Go names, passwords and the field
+}
+
+// Error names the field.
+func (e *ConfigError) Error() string { return "redisshard: Config." + e.Field + ": " + e.Err.Error() }
+
+// Unwrap is Err.
+func (e *ConfigError) Unwrap() error { return e.Err }
+
+// ConfigErrors are all problems of a Config. It is never empty.
+type ConfigErrors []*ConfigError
+
+// Error has a line for each problem.
+func (e ConfigErrors) Error() string { return errors.Join(e.Unwrap()...).Error() }
+
+// Unwrap makes each problem visible to errors.As.
+func (e ConfigErrors) Unwrap() []error {
+	all := make([]error, len(e))
+	for i, one := range e {
+		all[i] = one
+	}
+	return all
+}
+
+// addf adds a problem.
+func (e *ConfigErrors) addf(field, format string, args ...any) {
+	*e = append(*e, &ConfigError{field, fmt.Errorf(format, args...)})
+}
+
+// has reports whether a field has a problem already.
+func (e ConfigErrors) has(field string) bool {
+	return slices.ContainsFunc(e, func(one *ConfigError) bool { return one.Field == field })
+}
+
+func (e ConfigErrors) orNil() error {
+	if len(e) == 0 {
+		return nil
+	}
+	return e
+}
+
+// Validate reports what Open would refuse without asking a server, as ConfigErrors: fields that
+// cannot be, and files that cannot be read or hold something else. It dials nothing.
+func (c Config) Validate() error {
+	c.ensureDefaults()
+	errs := c.fieldErrors()
+	c.checkFiles(&errs)
+	return errs.orNil()
+}
+
+// validate is Validate without the files, which are read anew at each attempt to connect.
+func (c *Config) validate() error { return c.fieldErrors().orNil() }
+
+// fieldErrors says of each field that cannot be what would be right.
+func (c *Config) fieldErrors() (errs ConfigErrors) {
 	a, err := parseAddress(c.URL)
 	switch {
 	case err != nil:
-		return fmt.Errorf("redisshard: Config.URL: %w", err)
-	case a.user != "" && a.password == "" && c.PasswordFile == "":
-		return fmt.Errorf("redisshard: Config.URL names the user %q without a password: write %s:password@ or set PasswordFile", a.user, a.user)
-	case !a.tls && c.TLS != TLSConfig{}:
-		return fmt.Errorf("redisshard: Config.TLS is set but the URL is not a TLS one: write rediss:// or leave TLS empty")
-	case (c.TLS.Cert == "") != (c.TLS.Key == ""):
-		return errors.New("redisshard: Config.TLS needs both Cert and Key, or neither")
-	case c.Clock > ClockAgent:
-		return fmt.Errorf("redisshard: Config.Clock is %d: want ClockRedis or ClockAgent", c.Clock)
-	case c.Timeout < leastTimeout:
-		return fmt.Errorf("redisshard: Config.Timeout is %v: want at least %v", c.Timeout, leastTimeout)
-	case c.Tags < 0 || c.Tags > maxTags:
-		return fmt.Errorf("redisshard: Config.Tags is %d: want 1 to %d, or 0 to have it chosen", c.Tags, maxTags)
-	case c.Bins < 0 || c.Bins > maxBins:
-		return fmt.Errorf("redisshard: Config.Bins is %d: want 1 to %d, or 0 for 1", c.Bins, maxBins)
+		errs.addf("URL", "%w", err)
+	case a.user != "" && a.password == "" && c.PasswordFile == "": // the user may be a password, written in the wrong place
+		errs.addf("URL", "it has a user without a password: write user:password@ (:password@ without a user) or name a password file")
 	}
-	return nil
+	for _, f := range c.TLS.files() {
+		if f.name != "" && err == nil && !a.tls {
+			errs.addf(f.field, "it does not go with a store without TLS: remove it, or write rediss:// in the URL")
+		}
+	}
+	switch {
+	case c.TLS.Cert != "" && c.TLS.Key == "":
+		errs.addf("TLS.Cert", "it is there without the file of its key: name both files or none")
+	case c.TLS.Cert == "" && c.TLS.Key != "":
+		errs.addf("TLS.Key", "it is there without the file of its certificate: name both files or none")
+	}
+	if c.Clock > ClockAgent {
+		errs.addf("Clock", "%d is none: want %d (redis) or %d (agent)", c.Clock, ClockRedis, ClockAgent)
+	}
+	if c.Timeout < leastTimeout {
+		errs.addf("Timeout", "%v is too short: want at least %v", c.Timeout, leastTimeout)
+	}
+	if c.Tags < 0 || c.Tags > maxTags {
+		errs.addf("Tags", "%d is out of range: want 1 to %d, or 0 to have it chosen", c.Tags, maxTags)
+	}
+	if c.Bins < 0 || c.Bins > maxBins {
+		errs.addf("Bins", "%d is out of range: want 1 to %d, or 0 for 1", c.Bins, maxBins)
+	}
+	return errs
+}
+
+// checkFiles reads the files of fields without a problem, as a connection would.
+func (c *Config) checkFiles(errs *ConfigErrors) {
+	if c.PasswordFile != "" {
+		if _, err := readPassword(c.PasswordFile); err != nil {
+			errs.addf("PasswordFile", "%w", err)
+		}
+	}
+	for _, f := range c.TLS.files() {
+		if f.name == "" || errs.has(f.field) {
+			continue
+		}
+		_, err := os.ReadFile(f.name)
+		if err == nil && f.field == "TLS.CA" {
+			_, err = readCA(f.name)
+		}
+		if err != nil {
+			errs.addf(f.field, "%w", err)
+		}
+	}
+	if c.TLS.Cert == "" || errs.has("TLS.Cert") || errs.has("TLS.Key") {
+		return
+	}
+	if _, err := tls.LoadX509KeyPair(c.TLS.Cert, c.TLS.Key); err != nil {
+		errs.addf("TLS.Cert", "%s and %s: %w", c.TLS.Cert, c.TLS.Key, err)
+	}
+}
+
+// tlsFile is one of the files of a TLSConfig.
+type tlsFile struct{ field, name string }
+
+func (c *TLSConfig) files() []tlsFile {
+	return []tlsFile{{"TLS.CA", c.CA}, {"TLS.Cert", c.Cert}, {"TLS.Key", c.Key}}
 }
 
 // String is the store's address without the password, for messages.
@@ -130,16 +232,25 @@ func (c *Config) credentials(a *address) credentials {
 		if c.PasswordFile == "" {
 			return a.user, a.password, nil
 		}
-		text, err := os.ReadFile(c.PasswordFile)
+		password, err := readPassword(c.PasswordFile)
 		if err != nil {
 			return "", "", fmt.Errorf("%w: %w", errPasswordFile, err)
 		}
-		password := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
-		if password == "" {
-			return "", "", fmt.Errorf("%w: %s is empty", errPasswordFile, c.PasswordFile)
-		}
 		return a.user, password, nil
 	}
+}
+
+// readPassword reads a file that holds a password and perhaps a newline.
+func readPassword(file string) (string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	password := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
+	if password == "" {
+		return "", fmt.Errorf("%s is empty", file)
+	}
+	return password, nil
 }
 
 // tlsConfig reads the files; nil for a URL without TLS. The client's certificate is
@@ -150,14 +261,11 @@ func (c *Config) tlsConfig(a *address) (*tls.Config, error) {
 	}
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.TLS.CA != "" {
-		pem, err := os.ReadFile(c.TLS.CA)
+		pool, err := readCA(c.TLS.CA)
 		if err != nil {
 			return nil, fmt.Errorf("Config.TLS.CA: %w", err)
 		}
-		conf.RootCAs = x509.NewCertPool()
-		if !conf.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("Config.TLS.CA: %s holds no certificate in PEM form", c.TLS.CA)
-		}
+		conf.RootCAs = pool
 	}
 	if c.TLS.Cert == "" {
 		return conf, nil
@@ -174,4 +282,17 @@ func (c *Config) tlsConfig(a *address) (*tls.Config, error) {
 	}
 	conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
 	return conf, nil
+}
+
+// readCA reads the certificates that may sign others.
+func readCA(file string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no certificate in PEM form", file)
+	}
+	return pool, nil
 }

@@ -2,10 +2,12 @@ package redisshard
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +52,56 @@ func TestConfigValidateNamesTheField(t *testing.T) {
 	c.ensureDefaults()
 	if err := c.validate(); err != nil {
 		t.Errorf("user with a password file: %v", err)
+	}
+}
+
+// TestValidateReportsAll: every problem by its field, files included, in words without Go names and passwords.
+func TestValidateReportsAll(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	none, text, pw := filepath.Join(dir, "none"), file("text", "s3cret"), file("pw", "s3cret\n")
+	for _, tt := range []struct {
+		c    Config
+		want []string // fields
+	}{
+		{Config{URL: "redis://h"}, nil},
+		{Config{URL: "redis://user@h", PasswordFile: pw}, nil},
+		{Config{URL: "redis://:s3cret@h:99999"}, []string{"URL"}},
+		{Config{URL: "redis://s3cret@h"}, []string{"URL"}},
+		{Config{URL: "redis://h", PasswordFile: none}, []string{"PasswordFile"}},
+		{Config{URL: "redis://h", PasswordFile: file("empty", "\n")}, []string{"PasswordFile"}},
+		{Config{URL: "redis://h", TLS: TLSConfig{CA: none}}, []string{"TLS.CA"}},
+		{Config{URL: "rediss://h", TLS: TLSConfig{CA: text}}, []string{"TLS.CA"}},
+		{Config{URL: "rediss://h", TLS: TLSConfig{CA: none, Key: none}}, []string{"TLS.Key", "TLS.CA"}},
+		{Config{URL: "rediss://h", TLS: TLSConfig{Cert: text, Key: none}}, []string{"TLS.Key"}},
+		{Config{URL: "rediss://h", TLS: TLSConfig{Cert: text, Key: text}}, []string{"TLS.Cert"}},
+		{Config{URL: "rediss://h?foo=1", PasswordFile: none, TLS: TLSConfig{CA: none, Cert: none, Key: none}, Clock: 2, Timeout: 1, Tags: -1, Bins: -1},
+			[]string{"URL", "Clock", "Timeout", "Tags", "Bins", "PasswordFile", "TLS.CA", "TLS.Cert", "TLS.Key"}},
+	} {
+		var all ConfigErrors
+		err := tt.c.Validate()
+		if errors.As(err, &all) != (err != nil) {
+			t.Errorf("%s: %v", tt.c.URL, err)
+		}
+		var got []string
+		for _, e := range all {
+			got = append(got, e.Field)
+			if text := e.Err.Error(); strings.Contains(text, "Config") || strings.Contains(text, "s3cret") {
+				t.Errorf("%s: %s", e.Field, text)
+			}
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%+v, %+v: %v, want %v", tt.c, tt.c.TLS, got, tt.want)
+		}
+	}
+	if err := (Config{URL: "redis://h", PasswordFile: none}).Validate(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v hides its cause", err)
 	}
 }
 
