@@ -35,7 +35,7 @@ func newAgentCommand() *cobra.Command {
 		Long: "Run the agent: it answers checks until SIGTERM. SIGHUP reloads the rules file.\n" +
 			"Every key of the configuration file is a flag, and flags win: see --help-all.",
 		Example: "  spillgate agent --store redis://127.0.0.1:6379 --rules rules.yaml",
-		Args:    usage(cobra.NoArgs),
+		Args:    usage(noArguments),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.listFlags {
 				return listFlags(cmd.OutOrStdout())

@@ -8,6 +8,8 @@ import (
 	"io"
 	"math"
 	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -46,9 +48,26 @@ func newCheckCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&o.addr, "addr", defaultConfig().Listen.RESP, "`address` of the agent; default: that of an agent without flags")
 	flags.Lookup("addr").DefValue = "" // it is the user's and would not fit
-	flags.Int64Var(&o.hits, "hits", 1, "cost in `tokens`; 0 takes nothing")
+	o.hits = 1
+	flags.Var((*hits)(&o.hits), "hits", "cost in `tokens`; 0 takes nothing")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
 	return cmd
+}
+
+// hits is the value of --hits.
+type hits int64
+
+func (h *hits) String() string { return strconv.FormatInt(int64(*h), 10) }
+func (h *hits) Type() string   { return "int" }
+
+// Set refuses what no check can cost.
+func (h *hits) Set(s string) error {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 0 || limit.Tokens(n) > limit.MaxTokens {
+		return fmt.Errorf("write a whole number from 0 to %d", limit.MaxTokens)
+	}
+	*h = hits(n)
+	return nil
 }
 
 // checkArgs wants a domain and pairs.
@@ -77,9 +96,6 @@ type decision struct {
 
 // check asks, prints, and returns errDenied for a denial.
 func check(ctx context.Context, out io.Writer, o checkOptions, domain string, pairs []string) error {
-	if o.hits < 0 || limit.Tokens(o.hits) > limit.MaxTokens {
-		return usageError{fmt.Errorf("--hits is %d: want 0 to %d", o.hits, limit.MaxTokens)}
-	}
 	ctx, cancel := context.WithTimeout(ctx, checkPatience)
 	defer cancel()
 	a, err := ask(ctx, o, domain, pairs)
@@ -164,7 +180,10 @@ func (a decision) String() string {
 		b.WriteString("denied")
 	}
 	fmt.Fprintf(&b, ": %s", a.Reason)
-	if a.Limit > 0 {
+	if a.Reason == limit.Never.String() {
+		b.WriteString(" (the cost is above the limit, or the limit is 0)")
+	}
+	if a.Limit > 0 && a.counted() {
 		fmt.Fprintf(&b, ", %d of %d left", a.Remaining, a.Limit)
 	}
 	if a.RetryAfterMS >= 0 {
@@ -177,6 +196,15 @@ func (a decision) String() string {
 		fmt.Fprintf(&b, " (rule %s)", a.Rule)
 	}
 	return b.String()
+}
+
+// withoutStore are the reasons of decisions that no count stands behind.
+var withoutStore = []string{limit.StoreOpen.String(), limit.StoreClosed.String(), limit.StoreLocal.String(), limit.Overloaded.String()}
+
+// counted reports whether what remains is known. A cost that can never pass is denied without
+// the store too, and remaining is then 0.
+func (a decision) counted() bool {
+	return !slices.Contains(withoutStore, a.Reason) && (a.Reason != limit.Never.String() || a.Remaining > 0)
 }
 
 func millis(ms int64) time.Duration {

@@ -55,9 +55,13 @@ func TestDecisionInWords(t *testing.T) {
 			"admitted: ok, 9 of 10 left, full in 100ms (rule r)"},
 		{decision{Reason: "over_limit", Limit: 10, RetryAfterMS: 1500, ResetAfterMS: 90_000, Rule: "r"},
 			"denied: over_limit, 0 of 10 left, retry in 1.5s, full in 1m30s (rule r)"},
-		{decision{Reason: "never", Limit: 10, Remaining: 10, RetryAfterMS: -1, Rule: "r"}, "denied: never, 10 of 10 left (rule r)"},
+		{decision{Reason: "never", Limit: 10, Remaining: 10, RetryAfterMS: -1, Rule: "r"},
+			"denied: never (the cost is above the limit, or the limit is 0), 10 of 10 left (rule r)"},
+		{decision{Reason: "never", Limit: 10, RetryAfterMS: -1, Rule: "r"}, "denied: never (the cost is above the limit, or the limit is 0) (rule r)"},
+		{decision{Admitted: true, Reason: "store_open", Limit: 20, RetryAfterMS: -1, Rule: "r"}, "admitted: store_open (rule r)"},
+		{decision{Reason: "overloaded", Limit: 20, RetryAfterMS: -1, Rule: "r"}, "denied: overloaded (rule r)"},
 		{decision{Admitted: true, Reason: "no_rule", RetryAfterMS: -1}, "admitted: no_rule"},
-		{decision{Reason: "store_closed", RetryAfterMS: 1<<63 - 1}, "denied: store_closed, retry in 2562047h47m16.854s"},
+		{decision{Reason: "store_closed", Limit: 20, RetryAfterMS: 1<<63 - 1}, "denied: store_closed, retry in 2562047h47m16.854s"},
 	} {
 		if got := tt.d.String(); got != tt.want {
 			t.Errorf("got  %s\nwant %s", got, tt.want)

@@ -28,7 +28,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	cmd, err := root.ExecuteContextC(context.Background())
+	cmd, err := root, comesLater(args)
+	if err == nil {
+		cmd, err = root.ExecuteContextC(context.Background())
+	}
 	switch {
 	case err == nil:
 		return exitOK

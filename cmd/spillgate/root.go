@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 )
@@ -39,8 +40,29 @@ func newRoot() *cobra.Command {
 	root.SetUsageTemplate(usageTemplate)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.Version = versionLine()
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(newAgentCommand(), newCheckCommand(), newVersionCommand())
 	return root
+}
+
+// laterCommands are documented, and come with a later version.
+var laterCommands = []string{"top", "plan", "bench", "rules"}
+
+// comesLater refuses a later command before its flags are read, which this version does not know.
+func comesLater(args []string) error {
+	if len(args) > 0 && slices.Contains(laterCommands, args[0]) {
+		return usageError{fmt.Errorf("the command %s is not supported in this version; it comes with a later one", args[0])}
+	}
+	return nil
+}
+
+// noArguments refuses words behind a command. It does not show them: one may be a URL with a password.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes no arguments", cmd.Name())
+	}
+	return nil
 }
 
 // noCommand refuses a word that is no command.

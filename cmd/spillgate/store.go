@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"log/slog"
-	"strings"
 
 	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/cmd/spillgate/config"
@@ -28,7 +27,7 @@ type store struct {
 
 // openStore opens the store of the configuration, [2]. A Redis that is away is no error.
 func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (*store, error) {
-	if inMemory(cfg) {
+	if cfg.Store.InMemory() {
 		s, err := memstore.New(memstore.Config{MaxCells: cfg.Memory.MaxCells})
 		if err != nil {
 			return nil, err
@@ -43,7 +42,7 @@ func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (*stor
 		}, nil
 	}
 	adoptClientLog(log)
-	rc := redisConfig(cfg)
+	rc := cfg.Store.Redis()
 	rc.Logger = log
 	s, err := redisshard.Open(ctx, rc)
 	if err != nil {
@@ -59,27 +58,10 @@ func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (*stor
 	}, nil
 }
 
-// inMemory reports whether the store is that of the process itself.
-func inMemory(cfg *config.Config) bool { return strings.HasPrefix(cfg.Store.URL, "memory:") }
-
-// redisConfig is the configuration of a Redis store.
-func redisConfig(cfg *config.Config) redisshard.Config {
-	c := &cfg.Store
-	return redisshard.Config{
-		URL:          c.URL,
-		PasswordFile: c.PasswordFile,
-		TLS:          redisshard.TLSConfig{CA: c.TLS.CA, Cert: c.TLS.Cert, Key: c.TLS.Key},
-		Clock:        c.Clock,
-		Timeout:      c.Timeout,
-		Tags:         c.Layout.Tags,
-		Bins:         c.Layout.Bins,
-	}
-}
-
 // storeName is the store's address without a password.
 func storeName(cfg *config.Config) string {
-	if inMemory(cfg) {
+	if cfg.Store.InMemory() {
 		return cfg.Store.URL
 	}
-	return redisConfig(cfg).String()
+	return cfg.Store.Redis().String()
 }

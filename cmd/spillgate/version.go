@@ -23,16 +23,20 @@ func programVersion() string {
 	return "dev"
 }
 
+// versionLine is what the command version and the flag --version print.
+func versionLine() string {
+	return fmt.Sprintf("spillgate %s, %s, %s/%s", programVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
 func newVersionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version",
 		Long:    "Print the version of spillgate, of Go, and the system that it was built for.",
 		Example: "  spillgate version",
-		Args:    usage(cobra.NoArgs),
+		Args:    usage(noArguments),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "spillgate %s, %s, %s/%s\n",
-				programVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionLine())
 			return err
 		},
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spillgate/spillgate/internal/strictyaml"
@@ -31,9 +32,9 @@ type Config struct {
 
 // Agent is the engine.
 type Agent struct {
-	// ID of this agent among its fleet; empty has one made up.
+	// ID of this agent among its fleet; empty, the only one yet, has one made up.
 	ID string
-	// Fleet of agents that share a store. Default "default".
+	// Fleet of agents that share a store. Default "default", the only one yet.
 	Fleet string
 	// Deadline of a check whose rule has none; then OnStoreError answers. Default 25 ms. Longer waits out
 	// a slow store, and makes callers wait.
@@ -59,6 +60,22 @@ type Store struct {
 	PasswordFile string
 	TLS          TLS
 	Layout       Layout
+}
+
+// InMemory reports whether the store is that of the process itself.
+func (s *Store) InMemory() bool { return strings.HasPrefix(s.URL, "memory:") }
+
+// Redis is the configuration of a store that is not in memory.
+func (s *Store) Redis() redisshard.Config {
+	return redisshard.Config{
+		URL:          s.URL,
+		PasswordFile: s.PasswordFile,
+		TLS:          redisshard.TLSConfig{CA: s.TLS.CA, Cert: s.TLS.Cert, Key: s.TLS.Key},
+		Clock:        s.Clock,
+		Timeout:      s.Timeout,
+		Tags:         s.Layout.Tags,
+		Bins:         s.Layout.Bins,
+	}
 }
 
 // TLS names the files of a TLS connection to the store, all optional.

@@ -219,20 +219,20 @@ datacenter: {name: "", share: 1.0, headroom: 0.2}
 
 // Flags win whether the file is loaded before or after the command line is parsed.
 func TestFlagsWin(t *testing.T) {
-	const file = "agent: {fleet: file, id: file}"
+	const file = "agent: {procs: 2, max_pending: 2}"
 	c := Default("")
 	flags := pflag.NewFlagSet("agent", pflag.ContinueOnError)
 	Bind(flags, c)
-	if err := errors.Join(c.Parse("c.yaml", []byte(file)), flags.Parse([]string{"--agent-fleet=flag"}), c.Validate()); err != nil {
+	if err := errors.Join(c.Parse("c.yaml", []byte(file)), flags.Parse([]string{"--agent-procs=3"}), c.Validate()); err != nil {
 		t.Fatal(err)
 	}
-	later, err := parse(t, file, "--agent-fleet=flag")
+	later, err := parse(t, file, "--agent-procs=3")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []*Config{c, later} {
-		if c.Agent.Fleet != "flag" || c.Agent.ID != "file" {
-			t.Errorf("fleet %s, id %s", c.Agent.Fleet, c.Agent.ID)
+		if c.Agent.Procs != 3 || c.Agent.MaxPending != 2 {
+			t.Errorf("procs %d, max_pending %d", c.Agent.Procs, c.Agent.MaxPending)
 		}
 	}
 }
@@ -271,8 +271,7 @@ config: agent.on_store_error: "unknown limit.Policy" is not open or closed
 config: store.clock: "unknown redisshard.Clock" is not redis or agent
 config: listen.http: ":80" is not supported in this version; write off
 config: listen.socket_mode: "0000" is no mode of a file; write four octal digits such as 0660
-config: store.tls.cert does not go with a store without TLS; remove it, or write rediss:// in store.url
-config: store.tls.cert is there without store.tls.key; name both files or none`
+config: store.tls.cert does not go with the store memory://; remove it, or write a redis:// URL in store.url`
 	if err := c.Validate(); err == nil || err.Error() != want {
 		t.Errorf("got:\n%v\nwant:\n%s", err, want)
 	}
@@ -280,7 +279,8 @@ config: store.tls.cert is there without store.tls.key; name both files or none`
 
 // No message shows the store's password.
 func TestPasswordStaysSecret(t *testing.T) {
-	for _, text := range []string{`store: {url: "reds://:hunter2@h:1"}`, `store: {url: "hunter2"}`, `store: {url: "memory://hunter2"}`, `store: {url: ["hunter2"]}`} {
+	for _, text := range []string{`store: {url: "reds://:hunter2@h:1"}`, `store: {url: "hunter2"}`, `store: {url: "memory://hunter2"}`, `store: {url: ["hunter2"]}`,
+		`store: {url: "redis://hunter2@h:1"}`, `store: {url: "redis://:hunter2@h:99999"}`, `store: {url: "redis://u:hunter2@h?foo=1"}`, `store: {url: "redis://:hunter2"}`} {
 		if _, err := parse(t, text); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -289,7 +289,7 @@ func TestPasswordStaysSecret(t *testing.T) {
 
 func TestLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "c.yaml")
-	if err := os.WriteFile(path, []byte("agent: {fleet: eu}\nagnet: 1\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("agent: {procs: 2}\nagnet: 1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var first *strictyaml.Error

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -54,7 +55,7 @@ func (p *problems) section(n *strictyaml.Node, path string) {
 	if path == "" {
 		of = "a configuration"
 	}
-	for field := range p.inFile.Fields(n, of, below(path)) {
+	for field := range p.inFile.Fields(p.placed(n, path, of), of, below(path)) {
 		key := strings.TrimPrefix(path+"."+field.Key, ".")
 		switch s := find(key); {
 		case s != nil:
@@ -65,6 +66,27 @@ func (p *problems) section(n *strictyaml.Node, path string) {
 			p.inFile.Failf(field.Pos(), "%s is not a mapping; write %s: {%s: VALUE}", key, key, below(key)[0])
 		}
 	}
+}
+
+// placed is the mapping n without the fields that belong to another one, which it reports.
+func (p *problems) placed(n *strictyaml.Node, path, of string) *strictyaml.Node {
+	known, rest := below(path), *n
+	rest.Fields = nil
+	for _, field := range n.Fields {
+		home := slices.IndexFunc(settings, func(s setting) bool { return strings.HasSuffix("."+s.key, "."+field.Key) })
+		if slices.Contains(known, field.Key) || home < 0 {
+			rest.Fields = append(rest.Fields, field)
+			continue
+		}
+		p.inFile.Failf(field.KeyPos, "unknown field %s in %s; write %s", strictyaml.Show(field.Key), of, nested(settings[home].key))
+	}
+	return &rest
+}
+
+// nested is a key as it is written in a file: a.b is a: {b: VALUE}.
+func nested(key string) string {
+	names := strings.Split(key, ".")
+	return strings.Join(names, ": {") + ": VALUE" + strings.Repeat("}", len(names)-1)
 }
 
 // set gives a setting the value of a field, or, if a flag did already, only looks at it.

@@ -27,6 +27,7 @@
 //
 // # What it does not do
 //
-// It reads no environment, opens nothing and connects to nothing. Of store.url it knows the scheme; the
-// rest is the business of redisshard.
+// It reads no environment and connects to nothing. It looks the group of the sockets up and has
+// redisshard read the files of password and TLS, to refuse at once what a start would refuse. Of
+// store.url it knows the scheme; the rest is the business of redisshard.
 package config

@@ -23,16 +23,20 @@ type setting struct {
 // settings are all of them, in the order of the manual.
 var settings = []setting{
 	{"agent.id", "", "name of this agent in its fleet (made up if empty)",
-		func(c *Config) pflag.Value { return (*text)(&c.Agent.ID) }},
+		func(c *Config) pflag.Value {
+			return later{(*text)(&c.Agent.ID), "", "leave it out, agents are told apart without it"}
+		}},
 	{"agent.fleet", "", "name of the agents that share a store",
-		func(c *Config) pflag.Value { return (*text)(&c.Agent.Fleet) }},
+		func(c *Config) pflag.Value {
+			return later{(*text)(&c.Agent.Fleet), "default", "leave it out, all agents of a store share its limits"}
+		}},
 	{"agent.deadline", "", "how long a check may wait for the store, where its rule does not say",
 		func(c *Config) pflag.Value { return duration(&c.Agent.Deadline, rules.MinDeadline, rules.MaxDeadline) }},
 	{"agent.max_pending", "", "most claims that wait for the store at once",
 		func(c *Config) pflag.Value { return integer(&c.Agent.MaxPending, 1, 1<<24) }},
 	{"agent.on_store_error", "", "answer when the store gives none in time, where the rule does not say",
 		func(c *Config) pflag.Value {
-			return &choice[limit.Policy]{&c.Agent.OnStoreError, []string{"open", "closed"}, []limit.Policy{limit.Open, limit.Closed}}
+			return &choice[limit.Policy]{&c.Agent.OnStoreError, []string{"open", "closed"}, []limit.Policy{limit.Open, limit.Closed}, "local"}
 		}},
 	{"agent.procs", "", "threads that run at once, GOMAXPROCS (0: chosen)",
 		func(c *Config) pflag.Value { return integer(&c.Agent.Procs, 0, 1024) }},
@@ -41,7 +45,7 @@ var settings = []setting{
 		func(c *Config) pflag.Value { return (*text)(&c.Store.URL) }},
 	{"store.clock", "", "whose time decides",
 		func(c *Config) pflag.Value {
-			return &choice[redisshard.Clock]{&c.Store.Clock, []string{"redis", "agent"}, []redisshard.Clock{redisshard.ClockRedis, redisshard.ClockAgent}}
+			return &choice[redisshard.Clock]{&c.Store.Clock, []string{"redis", "agent"}, []redisshard.Clock{redisshard.ClockRedis, redisshard.ClockAgent}, ""}
 		}},
 	{"store.timeout", "", "most time of one call to one server",
 		func(c *Config) pflag.Value { return duration(&c.Store.Timeout, time.Millisecond, time.Minute) }},
@@ -97,9 +101,13 @@ var settings = []setting{
 		}},
 
 	{"hotkeys.top", "", "hot keys that are followed",
-		func(c *Config) pflag.Value { return integer(&c.Hotkeys.Top, 1, 1<<20) }},
+		func(c *Config) pflag.Value {
+			return later{integer(&c.Hotkeys.Top, 1, 1<<20), "1000", "leave it out, hot keys are not followed yet"}
+		}},
 	{"hotkeys.min_rate", "", "checks a second below which a key is not hot",
-		func(c *Config) pflag.Value { return decimal(&c.Hotkeys.MinRate, 0, 1e9) }},
+		func(c *Config) pflag.Value {
+			return later{decimal(&c.Hotkeys.MinRate, 0, 1e9), "5", "leave it out, hot keys are not followed yet"}
+		}},
 
 	{"datacenter.name", "", "name of this data center",
 		func(c *Config) pflag.Value {

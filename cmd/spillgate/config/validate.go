@@ -1,15 +1,21 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"os/user"
+	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/spillgate/spillgate/internal/strictyaml"
+	"github.com/spillgate/spillgate/redisshard"
 	"github.com/spillgate/spillgate/sidecar/socket"
 )
 
 // Validate reports what is wrong with c, all of it: values out of range, unless a flag or file was
-// refused for them already, and values that contradict each other.
+// refused for them already, values that contradict each other, and files of the store that cannot be used.
 func (c *Config) Validate() error {
 	p := newProblems(c)
 	p.validate()
@@ -50,49 +56,85 @@ func (p *problems) values() {
 	}
 }
 
-// schemes are those of a store's URL, and whether they mean TLS.
-var schemes = map[string]bool{"memory": false, "redis": false, "rediss": true, "redis+sentinel": false, "rediss+sentinel": true, "unix": false}
+// storeSchemes are those of redisshard.
+var storeSchemes = []string{"redis", "rediss", "redis+sentinel", "rediss+sentinel", "unix"}
 
-// store checks what redisshard does not see: the scheme, which chooses the store, and what the store of the process would
-// ignore. No message quotes the URL, which may hold a password.
+// store checks the scheme, which chooses the store, and has the store's package check the rest. No message quotes
+// the URL, which may hold a password.
 func (p *problems) store() {
-	s := &p.c.Store
-	scheme, rest, _ := strings.Cut(s.URL, "://")
-	tls, known := schemes[scheme]
+	scheme, rest, _ := strings.Cut(p.c.Store.URL, "://")
 	switch {
-	case !known:
+	case p.rejected["store.url"]:
+	case slices.Contains(storeSchemes, scheme):
+		p.redis()
+	case scheme != "memory":
 		p.failf("store.url", " has no scheme that is known; write memory://, redis://host:port, rediss://host:port, "+
 			"redis+sentinel://host:port/master-name or unix:///path")
-		return
-	case scheme == "memory" && rest != "":
-		p.failf("store.url", " has something behind memory://; remove it")
-	case scheme == "memory" && s.PasswordFile != "":
-		p.failf("store.password_file", " does not go with the store memory://; remove it, or write a redis:// URL in store.url")
+	default:
+		if rest != "" {
+			p.failf("store.url", " has something behind memory://; remove it")
+		}
+		p.memory()
 	}
-	for _, f := range []struct{ key, name string }{
-		{"store.tls.ca", s.TLS.CA}, {"store.tls.cert", s.TLS.Cert}, {"store.tls.key", s.TLS.Key},
-	} {
-		if f.name != "" && !tls {
-			p.failf(f.key, " does not go with a store without TLS; remove it, or write rediss:// in store.url")
+}
+
+// memory refuses what the store of the process would ignore.
+func (p *problems) memory() {
+	defaults := Default("")
+	for i := range settings {
+		s := &settings[i]
+		if slices.Contains(redisOnly, s.key) && !p.rejected[s.key] && s.value(p.c).String() != s.value(defaults).String() {
+			p.failf(s.key, " does not go with the store memory://; remove it, or write a redis:// URL in store.url")
 		}
 	}
-	switch {
-	case s.TLS.Cert != "" && s.TLS.Key == "":
-		p.failf("store.tls.cert", " is there without store.tls.key; name both files or none")
-	case s.TLS.Cert == "" && s.TLS.Key != "":
-		p.failf("store.tls.key", " is there without store.tls.cert; name both files or none")
+}
+
+// redisOnly are the keys that mean nothing to the store of the process.
+var redisOnly = []string{"store.clock", "store.password_file", "store.tls.ca", "store.tls.cert", "store.tls.key",
+	"store.layout.tags", "store.layout.bins"}
+
+// redisKeys are the keys of the fields of a redisshard.Config.
+var redisKeys = map[string]string{"URL": "store.url", "Clock": "store.clock", "Timeout": "store.timeout", "PasswordFile": "store.password_file",
+	"TLS.CA": "store.tls.ca", "TLS.Cert": "store.tls.cert", "TLS.Key": "store.tls.key", "Tags": "store.layout.tags", "Bins": "store.layout.bins"}
+
+// redis reports what redisshard would refuse before it dials.
+func (p *problems) redis() {
+	var found redisshard.ConfigErrors
+	errors.As(p.c.Store.Redis().Validate(), &found)
+	for _, e := range found {
+		if key := redisKeys[e.Field]; !p.rejected[key] {
+			p.failf(key, ": %v", e.Err)
+		}
 	}
 }
 
 // doors checks what the addresses of the doors and the options of sockets have to do with each other.
 func (p *problems) doors() {
 	l := &p.c.Listen
+	if err := checkGroup(l.SocketGroup); err != nil {
+		p.failf("listen.socket_group", ": %v", err)
+	}
 	if !p.rejected["listen.admin"] && !l.AdminAllowRemote && remote(l.Admin) {
 		p.failf("listen.admin", " %q can be reached from other machines; write 127.0.0.1:7117 or unix:///path, or set listen.admin_allow_remote to true", l.Admin)
 	}
 	if len(l.AllowUIDs) > 0 && !p.rejected["listen.resp"] && network(l.RESP) == "tcp" {
 		p.failf("listen.allow_uids", " is set, but listen.resp is a TCP address, whose clients have no user; write unix:///path in listen.resp, or remove it")
 	}
+}
+
+// checkGroup looks a group up as the socket will.
+func checkGroup(name string) error {
+	if name == "" {
+		return nil
+	}
+	if _, err := strconv.ParseUint(name, 10, 31); err == nil {
+		return nil // any number will do
+	}
+	_, err := user.LookupGroup(name)
+	if errors.As(err, new(user.UnknownGroupError)) {
+		return fmt.Errorf("there is no group %s; write the name or number of one, or leave it out", strictyaml.Show(name))
+	}
+	return err
 }
 
 // network is "tcp", "unix" or, of a closed door, "".

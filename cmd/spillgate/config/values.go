@@ -107,6 +107,7 @@ type choice[T comparable] struct {
 	to    *T
 	words []string
 	means []T
+	later string // a word that a later version takes, if any
 }
 
 func (v *choice[T]) Type() string { return strings.Join(v.words, "|") }
@@ -120,7 +121,10 @@ func (v *choice[T]) String() string {
 
 func (v *choice[T]) Set(s string) error {
 	i := slices.Index(v.words, s)
-	if i < 0 {
+	switch {
+	case i < 0 && s != "" && s == v.later:
+		return fmt.Errorf("%s is not supported in this version; write %s", strictyaml.Show(s), strings.Join(v.words, " or "))
+	case i < 0:
 		return fmt.Errorf("%s is not %s%s", strictyaml.Show(s), strings.Join(v.words, " or "), strictyaml.DidYouMean(s, v.words))
 	}
 	*v.to = v.means[i]
