@@ -27,7 +27,7 @@ const adminIndex = `<!doctype html>
 <h1>Spillgate %s</h1>
 <ul>
 <li><a href="healthz">/healthz</a>: 200 while the process lives
-<li><a href="readyz">/readyz</a>: 200 when the rules are loaded and the store answers, else 503 and why
+<li><a href="readyz">/readyz</a>: 200 when the rules are loaded and the store was reached, else 503 and why
 <li><a href="metrics">/metrics</a>: Prometheus
 <li><a href="debug/pprof/">/debug/pprof</a>: profiles of the running process
 </ul>

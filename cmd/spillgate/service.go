@@ -150,13 +150,14 @@ func (s *service) listen() error {
 	return nil
 }
 
-// ready says why the agent cannot decide by its rules and store. The rules are loaded, or
-// nothing would listen.
+// ready says why the agent is not ready: it stops, or has not reached its store yet. The rules are
+// loaded, or nothing would listen. A store that was reached and is lost does not count: the fail
+// policies serve, and taking every gateway out of service would make an outage of it.
 func (s *service) ready() error {
 	if s.stopping.Load() {
 		return errStopping
 	}
-	if err := s.store.status(); err != nil {
+	if err := s.store.status(); err != nil && !s.agent.Ready() {
 		return fmt.Errorf("store: %w", err)
 	}
 	return nil

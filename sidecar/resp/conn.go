@@ -3,6 +3,8 @@ package resp
 import (
 	"errors"
 	"net"
+	"runtime"
+	"time"
 
 	"github.com/spillgate/spillgate/agent"
 	"github.com/spillgate/spillgate/rules"
@@ -21,6 +23,7 @@ type conn struct {
 	batch  *agent.Batch
 	taken  []taken
 	terms  termsCache
+	armed  time.Time // when the deadline of writes was set
 
 	descriptor  rules.Descriptor
 	descriptors []rules.Descriptor
@@ -46,12 +49,14 @@ func newConn(s *Server, nc net.Conn) *conn {
 //
 // Hot path: one read and one write per batch, 0 allocations per CL.THROTTLE.
 func (c *conn) serve() {
+	growStack()
 	for {
 		if err := c.r.Fill(); err != nil { // [1]
 			return
 		}
 		quit, err := c.takeAll()
 		c.batch.Decide(c.server.life) // [3]
+		c.armWrites()
 		for i := range c.taken {
 			c.answer(&c.taken[i])
 		}
@@ -63,6 +68,26 @@ func (c *conn) serve() {
 			return
 		}
 	}
+}
+
+// writePatience is how long a peer may leave its replies untaken, at least; at most twice that. One that writes
+// a pipeline of thousands of commands before it reads would otherwise wait for us as we wait for it, for ever.
+const writePatience = 15 * time.Second
+
+// armWrites sets the deadline of the writes to come, at most once in writePatience.
+func (c *conn) armWrites() {
+	if now := time.Now(); now.Sub(c.armed) >= writePatience {
+		c.armed = now
+		c.net.SetWriteDeadline(now.Add(2 * writePatience))
+	}
+}
+
+// growStack makes room on the stack for all that a command calls, while nobody waits for it yet.
+//
+//go:noinline
+func growStack() {
+	var frame [12 << 10]byte
+	runtime.KeepAlive(&frame)
 }
 
 // refuse answers what is no command.

@@ -181,6 +181,21 @@ func TestDeafPeer(t *testing.T) {
 	}
 }
 
+// TestPeerThatTakesNoReply: a peer that leaves its replies untaken is cut in the end, and no other feels it.
+func TestPeerThatTakesNoReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := onPipes(t, true, resp.Config{})
+		deaf := d.client()
+		deaf.send(frame("PING"))
+		for d.Stats().Connections == 1 { // in virtual time; without an end the test would stop as hung
+			time.Sleep(time.Second)
+		}
+		deaf.wants("closed")
+		other := d.client()
+		other.do("+PONG", "PING")
+	})
+}
+
 // TestMaxConns: one connection more than allowed is told so and closed; when another goes, there is room.
 func TestMaxConns(t *testing.T) {
 	d, _ := onSocket(t, resp.Config{MaxConns: 2})

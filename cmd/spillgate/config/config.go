@@ -93,7 +93,7 @@ type Layout struct {
 
 // Memory is the store of memory://.
 type Memory struct {
-	// MaxCells bounds the cells in memory, about 50 bytes each. Default 16,777,216.
+	// MaxCells bounds the cells in memory, about 100 bytes each. Default 16,777,216.
 	MaxCells int
 }
 

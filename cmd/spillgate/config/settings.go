@@ -61,7 +61,7 @@ var settings = []setting{
 		func(c *Config) pflag.Value { return integer(&c.Store.Layout.Tags, 0, 4096) }},
 	{"store.layout.bins", "", "bins per tag of a new store",
 		func(c *Config) pflag.Value { return integer(&c.Store.Layout.Bins, 1, 4096) }},
-	{"memory.max_cells", "", "most buckets of the store memory://, about 50 bytes each",
+	{"memory.max_cells", "", "most buckets of the store memory://, about 100 bytes each",
 		func(c *Config) pflag.Value { return integer(&c.Memory.MaxCells, 64, 1<<30) }},
 
 	{"listen.resp", "resp", "address of the RESP door, or off",

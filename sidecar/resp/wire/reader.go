@@ -77,9 +77,20 @@ type Reader struct {
 	err error // the protocol error that ended the stream
 }
 
+// touched makes a buffer whose pages are there already. Otherwise the first command of each
+// of many new connections waits for the system to find memory, and a herd of them misses its deadlines.
+func touched(size int) []byte {
+	const page = 4 << 10
+	b := make([]byte, size)
+	for i := 0; i < size; i += page {
+		b[i] = 0
+	}
+	return b
+}
+
 // NewReader returns a Reader of the commands that src sends.
 func NewReader(src io.Reader) *Reader {
-	r := &Reader{src: src, rest: make([]byte, readSize)}
+	r := &Reader{src: src, rest: touched(readSize)}
 	r.buf = r.rest
 	r.args = r.restArgs[:0]
 	return r

@@ -32,7 +32,7 @@ type Writer struct {
 
 // NewWriter returns a Writer of RESP2 replies to dst.
 func NewWriter(dst io.Writer) *Writer {
-	w := &Writer{dst: dst, rest: make([]byte, 0, replySize)}
+	w := &Writer{dst: dst, rest: touched(replySize)[:0]}
 	w.buf = w.rest
 	return w
 }
