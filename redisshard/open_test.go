@@ -57,6 +57,10 @@ func TestStoredLayoutWins(t *testing.T) {
 			t.Errorf("the log lacks %q: %s", want, log.String())
 		}
 	}
+	second.refresh(t.Context(), second.state.Load())
+	if n := strings.Count(log.String(), "the stored one is used"); n != 1 {
+		t.Errorf("the log says so %d times, once is enough", n)
+	}
 	var quiet journal
 	openStore(t, Config{URL: url, Logger: quiet.logger()})
 	if quiet.String() != "" {

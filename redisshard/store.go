@@ -110,7 +110,7 @@ func (s *Store) attach(ctx context.Context) (err error) {
 	if err != nil {
 		return errors.Join(err, n.close())
 	}
-	s.state.Store(newState(n, l))
+	s.use(n, l)
 	return nil
 }
 
@@ -152,15 +152,16 @@ func (s *Store) readLayout(ctx context.Context, n *nodes) (*layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := settleLayout(ctx, n, func() *layout { return s.propose(masters) })
-	if err != nil {
-		return nil, err
-	}
+	return settleLayout(ctx, n, func() *layout { return s.propose(masters) })
+}
+
+// use puts a layout in force, and says so if it is not the configured one.
+func (s *Store) use(n *nodes, l *layout) {
 	if (s.cfg.Tags != 0 && s.cfg.Tags != len(l.tags)) || (s.cfg.Bins != 0 && s.cfg.Bins != l.bins) {
 		s.cfg.Logger.Warn("the layout in the store differs from the configuration; the stored one is used",
 			"stored_tags", len(l.tags), "stored_bins", l.bins, "configured_tags", s.cfg.Tags, "configured_bins", s.cfg.Bins)
 	}
-	return l, nil
+	s.state.Store(newState(n, l))
 }
 
 // propose makes the layout for a store that has none: the one in use if the store
@@ -235,7 +236,7 @@ func (s *Store) refresh(ctx context.Context, st *state) {
 	}
 	if l.secret != st.layout.secret || len(l.tags) != len(st.layout.tags) || l.bins != st.layout.bins {
 		s.cfg.Logger.Warn("the store has a new layout: every bucket starts full", "tags", len(l.tags), "bins", l.bins)
-		s.state.Store(newState(st.nodes, l))
+		s.use(st.nodes, l)
 		s.names.reset()
 	}
 }
