@@ -3,7 +3,6 @@ package batcher
 import (
 	"context"
 	"errors"
-	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -118,10 +117,6 @@ func (g *Group) Wait(ctx context.Context) {
 			g.timer.Stop()
 			g.giveUp(func(*Claim) bool { return true })
 		case <-g.timer.C:
-			// With more work than cores the reply may be here, and its turn to run not yet.
-			if runtime.Gosched(); g.answered() {
-				return
-			}
 			passed = time.Since(g.start)
 			g.giveUp(func(c *Claim) bool { return c.Deadline <= passed })
 		}
@@ -130,16 +125,6 @@ func (g *Group) Wait(ctx context.Context) {
 			<-g.wake
 			return
 		}
-	}
-}
-
-// answered reports whether every claim has its outcome by now, without waiting.
-func (g *Group) answered() bool {
-	select {
-	case <-g.wake:
-		return true
-	default:
-		return false
 	}
 }
 

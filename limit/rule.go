@@ -2,12 +2,6 @@ package limit
 
 import "time"
 
-// Algorithm is how a rule counts. The zero value is the token bucket.
-type Algorithm uint8
-
-// TokenBucket is the algorithm of this version; rules names the others and refuses them.
-const TokenBucket Algorithm = 0
-
 // Policy is what a rule answers when the store does not, in time. The zero
 // value is Open.
 type Policy uint8
