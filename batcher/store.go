@@ -25,6 +25,8 @@ type Entry struct {
 	Terms  *limit.Terms
 	Op     limit.Op
 	N      limit.Tokens
+	// Ask goes with op Lease; else zero.
+	Ask limit.Ask
 	// Round orders the entries on one bucket within one call: no two carry the
 	// same, they stand in the call in that order, and a store runs them in it.
 	Round int

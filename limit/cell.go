@@ -15,8 +15,11 @@ const (
 	Charge Op = 3
 	// Refund gives back n tokens that were taken and not used.
 	Refund Op = 4
-	// Reset makes the bucket full.
+	// Reset makes the bucket full, but for what is out on lease.
 	Reset Op = 5
+	// Lease settles what an agent has spent of earlier leases, serves its waiting callers and
+	// grants up to n tokens on lease; see Ask. With n = 0 it only settles.
+	Lease Op = 6
 )
 
 // Apply is the arithmetic of a token bucket: the cell's TAT and the time now, both in
@@ -69,11 +72,21 @@ func (t *Terms) Apply(op Op, n Tokens, tat, now Ticks) (next Ticks, granted Toke
 
 // Outcome is what a store answers to one entry.
 type Outcome struct {
-	// Granted tokens; for Take all or none, for Charge and Refund those that counted.
+	// Granted tokens; for Take all or none, for Charge and Refund those that counted, for
+	// Lease those on lease.
 	Granted Tokens
 	// Level is TAT - now after the operation: the time until the bucket is full.
 	Level Ticks
 	// Lag is by how much the store's clock is behind the time that the cell has seen,
 	// in nanoseconds; 0 unless that clock was set back.
 	Lag int64
+
+	// What only Lease has.
+
+	// Taken tokens, for the callers that wait (Ask.Take).
+	Taken Tokens
+	// Epoch of the grant, counted from 1970.
+	Epoch int64
+	// Contenders is how many agents ask for leases at a time, as the store sees it; at least 1.
+	Contenders int64
 }

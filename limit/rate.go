@@ -16,6 +16,9 @@ type Rate struct {
 	// Burst is the capacity: the most that can be admitted at one moment.
 	// 0 stands for Requests. At most MaxTokens.
 	Burst Tokens
+	// Debt is how many tokens charges may take below empty: what may be admitted before a store
+	// has heard of it. 0 for none. At most MaxTokens.
+	Debt Tokens
 }
 
 // MaxPeriod is the longest period of a rate: ten years, without leap days.
@@ -55,6 +58,8 @@ func (r Rate) Terms() (*Terms, error) {
 		return nil, &FieldError{"requests", fmt.Sprintf("%d is not between 0 and %d", r.Requests, MaxTokens)}
 	case r.Burst < 0 || r.Burst > MaxTokens:
 		return nil, &FieldError{"burst", fmt.Sprintf("%d is not between 0 and %d", r.Burst, MaxTokens)}
+	case r.Debt < 0 || r.Debt > MaxTokens:
+		return nil, &FieldError{"debt", fmt.Sprintf("%d is not between 0 and %d", r.Debt, MaxTokens)}
 	case r.Period < time.Microsecond || r.Period > MaxPeriod:
 		return nil, &FieldError{"period", fmt.Sprintf("%v is not between 1us and %v", r.Period, MaxPeriod)}
 	case r.Requests == 0:
@@ -66,15 +71,19 @@ func (r Rate) Terms() (*Terms, error) {
 	}
 	tooSlow := &FieldError{"period", fmt.Sprintf("a bucket of %d at %d per %v takes more than %v to fill",
 		burst, r.Requests, r.Period, MaxFill)}
-	fill := float64(burst) * float64(r.Period) / float64(r.Requests)
+	fill := float64(burst+r.Debt)*float64(r.Period)/float64(r.Requests) + float64(LeaseTTL)
 	if fill > float64(MaxFill) {
 		return nil, tooSlow
 	}
 	for class, ok := BucketClass(time.Duration(fill)); ok; class, ok = BucketClass(class.Length + 1) {
 		emission := r.emission(class)
-		// Rounding up may push a bucket that just fits over the class' length.
-		if depth := Ticks(burst) * emission; depth <= class.Span() {
-			return &Terms{Class: class, Emission: emission, Burst: burst, Depth: depth, Ceiling: depth}, nil
+		t := &Terms{Class: class, Emission: emission, Burst: burst, Depth: Ticks(burst) * emission}
+		t.Ceiling = t.Depth + Ticks(r.Debt)*emission
+		// A cell is forgotten a generation after it was last written. An epoch may end that long after a
+		// write and clamp the cell: only then must it have the time to fill. Besides,
+		// rounding up may push a bucket that just fits over the class' length.
+		if t.Ceiling+class.EpochTicks() <= class.Span() {
+			return t, nil
 		}
 	}
 	return nil, tooSlow

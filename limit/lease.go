@@ -1,0 +1,175 @@
+package limit
+
+import "time"
+
+// LeaseTTL is how long an agent may spend the tokens of a lease, by its own monotonic clock
+// from before it asked, and the length of a store's epochs. Every class is a whole number of
+// epochs long, and longer than a full bucket's refill by at least one (see Rate.Terms).
+const LeaseTTL = 2 * time.Second
+
+// Presence is the unit of Ask.Presence: this many make up one LeaseTTL.
+const Presence = 256
+
+const (
+	// maxOut bounds the counts of a record, so that sums stay exact.
+	maxOut = MaxTokens
+	// maxSeen bounds the presence in one epoch: a hundred thousand agents.
+	maxSeen = 1 << 25
+)
+
+// Cell is what a store holds of one bucket: its TAT, and what is out on lease. All of it is
+// relative to the start of one generation.
+type Cell struct {
+	TAT Ticks
+	Leases
+}
+
+// Leases is the record of tokens that agents hold. Tokens are counted in the epoch in which
+// they were granted, and for one more: after that every lease that they were part of
+// has ended, so whatever was not settled is free to refill. The zero value records nothing.
+type Leases struct {
+	// Epoch that Out belongs to, since the generation began; negative when read from the
+	// generation before.
+	Epoch int64
+	// Out and Before are the unsettled tokens granted in Epoch and in the one before.
+	Out, Before Tokens
+	// Seen and SeenBefore are the time for which agents have asked in Epoch and in the one before, in
+	// 1/Presence of LeaseTTL, summed over agents.
+	Seen, SeenBefore int64
+}
+
+// out is all that counts as out on lease.
+func (l *Leases) out() Tokens { return l.Out + l.Before }
+
+// none reports whether nothing is recorded: the cell is its TAT alone.
+func (l *Leases) none() bool {
+	return l.Out == 0 && l.Before == 0 && l.Seen == 0 && l.SeenBefore == 0
+}
+
+// Valid reports whether the counts are in range. A store checks what it reads.
+func (l *Leases) Valid() bool {
+	return l.Out >= 0 && l.Out <= maxOut && l.Before >= 0 && l.Before <= maxOut &&
+		l.Seen >= 0 && l.Seen <= maxSeen && l.SeenBefore >= 0 && l.SeenBefore <= maxSeen &&
+		l.Epoch > -1<<40 && l.Epoch < 1<<40
+}
+
+// Ask is what an entry of op Lease carries besides the tokens wanted.
+type Ask struct {
+	// Epoch of the grant that Settled belongs to, counted from 1970.
+	Epoch int64
+	// Settled tokens of that epoch are spent or come back; they stop counting as out. Each
+	// token is settled at most once.
+	Settled Tokens
+	// Returned are those of Settled that come back unspent.
+	Returned Tokens
+	// Take is what waiting callers need: debited first, as by TakePartial, and spent at once, so it
+	// never counts as out.
+	Take Tokens
+	// Presence is the time since the agent asked last, at most one LeaseTTL, in 1/Presence of it. The
+	// sum over agents tells how many ask at a time.
+	Presence int64
+}
+
+// EpochTicks is LeaseTTL in ticks of the class.
+func (c Class) EpochTicks() Ticks { return Ticks(float64(LeaseTTL.Microseconds()) * c.PerMicro) }
+
+// Epochs is the number of epochs in a generation.
+func (c Class) Epochs() int64 { return int64(c.Length / LeaseTTL) }
+
+// ApplyLeased is Apply for a cell that has leases, or that is asked for one (op Lease). The order is
+// what keeps unspent and free tokens together at or below Burst (docs/guarantees.md):
+//
+//  1. pass the epochs' ends up to now, each as of its own moment;
+//  2. clamp the free tokens to what is not out, as of now;
+//  3. settle;
+//  4. take, grant, or whatever op says.
+//
+// generation is that of cell and now. taken and granted are the tokens for waiting callers
+// and those on lease; other ops have only granted.
+func (t *Terms) ApplyLeased(op Op, n Tokens, ask *Ask, generation int64, cell Cell, now Ticks) (next Cell, out Outcome, write bool) {
+	ttl := t.Class.EpochTicks()
+	next = cell
+	t.roll(&next, now, ttl)
+	// Apply cuts what larger terms left behind; the clamp comes after, so that it counts.
+	tat, _, write := t.Apply(TakePartial, 0, next.TAT, now)
+	next.TAT = max(tat, t.filled(now, next.out()))
+	if op != Lease {
+		next.TAT, out.Granted, write = t.apply(op, n, next.TAT, now, write)
+		next.TAT = max(next.TAT, t.filled(now, next.out()))
+	} else {
+		t.settle(&next, ask, generation, now)
+		t.grant(n, ask, generation, &next, now, ttl, &out)
+		write = true
+	}
+	out.Level = max(0, next.TAT-now)
+	return next, out, write
+}
+
+// apply is Apply on a cell that was clamped, where clamping alone is no reason to write.
+func (t *Terms) apply(op Op, n Tokens, tat, now Ticks, dirty bool) (Ticks, Tokens, bool) {
+	next, granted, write := t.Apply(op, n, tat, now)
+	return next, granted, write || dirty
+}
+
+// filled is the lowest TAT at now when that many tokens are out.
+func (t *Terms) filled(now Ticks, out Tokens) Ticks { return now + Ticks(min(out, t.Burst))*t.Emission }
+
+// roll passes the ends of epochs up to now. What refills before an end finds less room than what
+// refills after it, so the clamp is as of the end.
+func (t *Terms) roll(c *Cell, now, ttl Ticks) {
+	epoch := int64(now / ttl)
+	if c.none() {
+		c.Leases = Leases{Epoch: epoch}
+		return
+	}
+	// Two ends empty the record; more change nothing.
+	for range 2 {
+		if c.Epoch >= epoch {
+			return
+		}
+		c.TAT = max(c.TAT, t.filled(Ticks(c.Epoch+1)*ttl, c.out()))
+		c.Leases = Leases{Epoch: c.Epoch + 1, Before: c.Out, SeenBefore: c.Seen}
+	}
+	c.Epoch = max(c.Epoch, epoch)
+}
+
+// settle takes an agent's account of one epoch. What no record matches has expired and is void.
+func (t *Terms) settle(c *Cell, ask *Ask, generation int64, now Ticks) {
+	n := Tokens(0)
+	switch ask.Epoch - generation*t.Class.Epochs() {
+	case c.Epoch:
+		n = min(ask.Settled, c.Out)
+		c.Out -= n
+	case c.Epoch - 1:
+		n = min(ask.Settled, c.Before)
+		c.Before -= n
+	}
+	back := min(ask.Returned, n, t.Burst)
+	c.TAT = max(c.TAT-Ticks(back)*t.Emission, t.filled(now, c.out()))
+}
+
+// grant serves waiting callers, then leases up to n: a fair share of what is left, of which there is always one
+// more than contenders, so that a newcomer finds something.
+func (t *Terms) grant(n Tokens, ask *Ask, generation int64, c *Cell, now, ttl Ticks, out *Outcome) {
+	c.Seen = min(c.Seen+ask.Presence, maxSeen)
+	m := contenders(c, now, ttl)
+	free := Tokens(max(0, now+t.Depth-c.TAT) / t.Emission)
+	out.Taken = min(ask.Take, free)
+	free -= out.Taken
+	share := free / Tokens(m+1)
+	if share == 0 && ask.Take > 0 && free > 0 {
+		share = 1
+	}
+	out.Granted = min(n, share, maxOut-c.Out)
+	c.Out += out.Granted
+	c.TAT += Ticks(out.Taken+out.Granted) * t.Emission
+	out.Epoch, out.Contenders = c.Epoch+generation*t.Class.Epochs(), m
+}
+
+// contenders estimates how many agents ask at a time, at least 1: the presence in the last
+// LeaseTTL, in which the epoch before counts by the part that lies in it.
+func contenders(c *Cell, now, ttl Ticks) int64 {
+	since := max(0, now-Ticks(c.Epoch)*ttl)
+	part := min(Presence, int64(float64(since)*Presence/float64(ttl)))
+	return max(1, (c.Seen*Presence+c.SeenBefore*(Presence-part))/(Presence*Presence))
+}
