@@ -74,6 +74,8 @@ var Rooms = []Rule{
 		Why: "the simulator runs the whole product on virtual time"},
 	{Room: "internal/redistest",
 		Why: "redistest is the oracle of the product's tests and shares no code with it"},
+	{Room: "internal/window",
+		Why: "window is the oracle of the product's tests and shares no code with it"},
 	{Room: "internal/storetest", May: []string{"limit", "batcher"},
 		Why: "storetest knows the seam and no store: it holds each of them to it"},
 	{Room: "internal/archtest",
