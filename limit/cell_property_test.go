@@ -333,7 +333,7 @@ func FuzzApply(f *testing.F) {
 	f.Add(uint8(Refund), int64(1<<62), int64(MaxTicks), int64(5), int64(1), int64(time.Hour), int64(1))
 	f.Add(uint8(Charge), int64(-1), int64(-MaxTicks), int64(1e13), int64(MaxTokens), int64(time.Second), int64(0))
 	f.Fuzz(func(t *testing.T, op uint8, n, tat, now, requests, period, burst int64) {
-		terms, err := Rate{Tokens(requests), time.Duration(period), Tokens(burst)}.Terms()
+		terms, err := rate(Tokens(requests), time.Duration(period), Tokens(burst)).Terms()
 		if err != nil || terms == nil {
 			return
 		}

@@ -109,16 +109,18 @@ func TestApply(t *testing.T) {
 }
 
 func TestChargeMayRunIntoDebt(t *testing.T) {
-	terms := *mustTerms(t, 10, time.Second, 0)
-	terms.Ceiling = 2 * terms.Depth
+	terms, err := Rate{Requests: 10, Period: time.Second, Debt: 10}.Terms()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var c cell
-	if out := c.at(&terms, Charge, 25, 0); out.Granted != 20 || out.Level != terms.Ceiling {
+	if out := c.at(terms, Charge, 25, 0); out.Granted != 20 || out.Level != terms.Ceiling {
 		t.Fatalf("charge of 25: %+v, want 20 up to the ceiling", out)
 	}
-	if out := c.at(&terms, Take, 1, int64(time.Second)); out.Granted != 0 {
+	if out := c.at(terms, Take, 1, int64(time.Second)); out.Granted != 0 {
 		t.Fatalf("a token out of debt: %+v", out)
 	}
-	if out := c.at(&terms, Take, 1, int64(1100*time.Millisecond)); out.Granted != 1 {
+	if out := c.at(terms, Take, 1, int64(1100*time.Millisecond)); out.Granted != 1 {
 		t.Fatalf("the debt is paid and the token is not there: %+v", out)
 	}
 }
@@ -232,8 +234,11 @@ func TestTwentyInSixtySeconds(t *testing.T) {
 
 // TestGenerations: a cell is read across one boundary exactly, and is full after two.
 func TestGenerations(t *testing.T) {
-	terms := mustTerms(t, 4, 4*time.Second, 0) // fills in exactly one generation
+	terms := mustTerms(t, 4, 2*time.Second, 0) // fills in a generation less an epoch
 	span := terms.Class.Span()
+	if terms.Depth+terms.Class.EpochTicks() != span {
+		t.Fatalf("a depth of %d, want all of a generation of %d but an epoch", terms.Depth, span)
+	}
 	for _, tt := range []struct {
 		name    string
 		gen     int64
@@ -244,8 +249,9 @@ func TestGenerations(t *testing.T) {
 		{"across the boundary", 1, 0, 0},
 		{"a tick before the first token", 1, terms.Emission - 2, 0},
 		{"the first token", 1, terms.Emission - 1, 1},
-		{"three tokens", 1, span - 2, 3},
-		{"full", 1, span - 1, 4},
+		{"three tokens", 1, terms.Depth - 2, 3},
+		{"full", 1, terms.Depth - 1, 4},
+		{"an epoch later, full", 1, span - 1, 4},
 		{"two generations on, full", 2, 0, 4},
 		{"ten generations on, full", 10, 0, 4},
 	} {
@@ -272,8 +278,8 @@ func TestBurstChange(t *testing.T) {
 		remaining Tokens
 		retry     time.Duration // of one token; NoRetry if it is admitted
 	}{
-		{"up, from empty", 10, 30, 20, NoRetry},
-		{"up, from full", 0, 30, 30, NoRetry},
+		{"up, from empty", 10, 20, 10, NoRetry},
+		{"up, from full", 0, 20, 20, NoRetry},
 		{"down, room is left", 2, 5, 3, NoRetry},
 		{"down, just used up", 5, 5, 0, 100 * time.Millisecond},
 		{"down below what is used", 10, 5, 0, 100 * time.Millisecond},

@@ -11,16 +11,23 @@ import (
 	"pgregory.net/rapid"
 )
 
+// rate is one without debt.
+func rate(requests Tokens, period time.Duration, burst Tokens) Rate {
+	return Rate{Requests: requests, Period: period, Burst: burst}
+}
+
 // mustTerms compiles a rate that is known to be valid.
 func mustTerms(t testing.TB, requests Tokens, period time.Duration, burst Tokens) *Terms {
 	t.Helper()
-	terms, err := Rate{Requests: requests, Period: period, Burst: burst}.Terms()
+	terms, err := rate(requests, period, burst).Terms()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return terms
 }
 
+// TestTerms has the class table: a class lasts as long as the fill, debt included, and one LeaseTTL.
+// So up to 2 s it is the 4 s class, up to 14 s the 16 s class.
 func TestTerms(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, tt := range []struct {
@@ -31,23 +38,29 @@ func TestTerms(t *testing.T) {
 		burst    Tokens
 		exact    bool // the interval is a whole number of ticks
 	}{
-		{"doc.go", Rate{100, time.Second, 200}, "b4s", 81_920_000_000, 200, true},
-		{"burst defaults to requests", Rate{100, time.Second, 0}, "b4s", 81_920_000_000, 100, true},
-		{"burst 1", Rate{100, time.Second, 1}, "b4s", 81_920_000_000, 1, true},
-		{"10 per 30 s", Rate{10, 30 * time.Second, 0}, "b64s", 1_536_000_000_000, 10, true},
-		{"1 per 10 s", Rate{1, 10 * time.Second, 0}, "b16s", 20_480_000_000_000, 1, true},
-		{"100,000/s", Rate{100_000, time.Second, 0}, "b4s", 81_920_000, 100_000, true},
-		{"0.1/s, burst 3", Rate{1, 10 * time.Second, 3}, "b64s", 5_120_000_000_000, 3, true},
-		{"1000 a month", Rate{1000, 30 * day, 0}, "b4194304s", 20_736_000_000, 1000, true},
-		{"shortest period", Rate{1, time.Microsecond, 0}, "b4s", 8_192_000, 1, true},
-		{"fills in a generation", Rate{4, 4 * time.Second, 0}, "b4s", 8_192_000_000_000, 4, true},
-		{"the largest fill", Rate{1, MaxFill, 0}, "b268435456s", 33_554_432_000_000, 1, true},
+		{"doc.go", rate(100, time.Second, 200), "b4s", 81_920_000_000, 200, true},
+		{"burst defaults to requests", rate(100, time.Second, 0), "b4s", 81_920_000_000, 100, true},
+		{"burst 1", rate(100, time.Second, 1), "b4s", 81_920_000_000, 1, true},
+		{"10 per 30 s", rate(10, 30*time.Second, 0), "b64s", 1_536_000_000_000, 10, true},
+		{"1 per 10 s", rate(1, 10*time.Second, 0), "b16s", 20_480_000_000_000, 1, true},
+		{"100,000/s", rate(100_000, time.Second, 0), "b4s", 81_920_000, 100_000, true},
+		{"0.1/s, burst 3", rate(1, 10*time.Second, 3), "b64s", 5_120_000_000_000, 3, true},
+		{"1000 a month", rate(1000, 30*day, 0), "b4194304s", 20_736_000_000, 1000, true},
+		{"shortest period", rate(1, time.Microsecond, 0), "b4s", 8_192_000, 1, true},
+		{"fills in 2 s", rate(4, 2*time.Second, 0), "b4s", 4_096_000_000_000, 4, true},
+		{"fills in a nanosecond more", rate(1, 2*time.Second+1, 0), "b16s", 4_096_000_002_048, 1, true},
+		{"fills in 14 s", rate(7, 14*time.Second, 0), "b16s", 4_096_000_000_000, 7, true},
+		{"fills in a microsecond more", rate(1, 14*time.Second+time.Microsecond, 0), "b64s", 7_168_000_512_000, 1, true},
+		{"the largest fill", rate(1, MaxFill-LeaseTTL, 0), "b268435456s", 33_554_431_750_000, 1, true},
+		{"debt fills too", Rate{Requests: 100, Period: time.Second, Debt: 100}, "b4s", 81_920_000_000, 100, true},
+		{"one more of debt", Rate{Requests: 100, Period: time.Second, Debt: 101}, "b16s", 20_480_000_000, 100, true},
+		{"a fleet's debt", Rate{Requests: 1000, Period: time.Minute, Debt: 10 * 1024}, "b1024s", 1_920_000_000, 1000, true},
 
-		{"1/3 s rounds up", Rate{3, time.Second, 0}, "b4s", 2_730_666_666_667, 3, false},
-		{"3/7 s rounds up", Rate{7, 3 * time.Second, 0}, "b4s", 3_510_857_142_858, 7, false},
-		{"rounding up leaves the class", Rate{7, 4 * time.Second, 0}, "b16s", 1_170_285_714_286, 7, false},
-		{"below a tick", Rate{MaxTokens, time.Microsecond, 0}, "b4s", 1, MaxTokens, false},
-		{"many tokens", Rate{MaxTokens, time.Second, 0}, "b4s", 8, MaxTokens, false},
+		{"1/3 s rounds up", rate(3, time.Second, 0), "b4s", 2_730_666_666_667, 3, false},
+		{"3/7 s rounds up", rate(7, 3*time.Second, 0), "b16s", 877_714_285_715, 7, false},
+		{"rounding up leaves the class", rate(7, 2*time.Second, 0), "b16s", 585_142_857_143, 7, false},
+		{"below a tick", rate(MaxTokens, time.Microsecond, 0), "b4s", 1, MaxTokens, false},
+		{"many tokens", rate(MaxTokens, time.Second, 0), "b4s", 8, MaxTokens, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := tt.rate.Terms()
@@ -58,8 +71,9 @@ func TestTerms(t *testing.T) {
 				t.Errorf("got class %s, emission %d, burst %d; want %s, %d, %d",
 					got.Class, got.Emission, got.Burst, tt.class, tt.emission, tt.burst)
 			}
-			if got.Depth != Ticks(tt.burst)*tt.emission || got.Ceiling != got.Depth {
-				t.Errorf("depth %d, ceiling %d, want both %d", got.Depth, got.Ceiling, Ticks(tt.burst)*tt.emission)
+			depth := Ticks(tt.burst) * tt.emission
+			if ceiling := depth + Ticks(tt.rate.Debt)*tt.emission; got.Depth != depth || got.Ceiling != ceiling {
+				t.Errorf("depth %d, ceiling %d, want %d, %d", got.Depth, got.Ceiling, depth, ceiling)
 			}
 			if exact := emissionError(tt.rate, got).Sign() == 0; exact != tt.exact {
 				t.Errorf("the emission is off by %v ticks, want exact: %v", emissionError(tt.rate, got), tt.exact)
@@ -92,35 +106,41 @@ func drawRate(t *rapid.T) Rate {
 func TestTermsOfAnyRate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRate(t)
+		if rapid.Bool().Draw(t, "with debt") {
+			r.Debt = Tokens(math.Exp2(rapid.Float64Range(0, 40).Draw(t, "debt")))
+		}
 		terms, err := r.Terms()
 		burst := r.Burst
 		if burst == 0 {
 			burst = r.Requests
 		}
-		fill := new(big.Rat).Mul(big.NewRat(int64(r.Period), int64(r.Requests)), big.NewRat(int64(burst), 1))
+		deepest := burst + r.Debt
+		// What a class must outlast: the fill from the deepest debt, and an epoch.
+		last := new(big.Rat).Mul(big.NewRat(int64(r.Period), int64(r.Requests)), big.NewRat(int64(deepest), 1))
+		last.Add(last, big.NewRat(int64(LeaseTTL), 1))
 		if err != nil {
-			// Refused only for a fill beyond the longest class, rounding included.
-			most := big.NewRat(int64(MaxFill)-int64(burst)*8000, 1)
-			if fill.Cmp(most) < 0 {
-				t.Fatalf("%+v fills in %v ns and is refused: %v", r, fill.FloatString(1), err)
+			// Refused only for more than the longest class, rounding included.
+			most := big.NewRat(int64(MaxFill)-int64(deepest)*8000, 1)
+			if last.Cmp(most) < 0 {
+				t.Fatalf("%+v fills in %v ns, an epoch included, and is refused: %v", r, last.FloatString(1), err)
 			}
 			return
 		}
 		if d := emissionError(r, terms); d.Sign() < 0 || d.Cmp(big.NewRat(1, 1)) >= 0 {
 			t.Fatalf("%+v: emission %d is off by %v ticks, want 0 <= off < 1", r, terms.Emission, d)
 		}
-		if terms.Burst != burst || terms.Depth != Ticks(burst)*terms.Emission || terms.Ceiling != terms.Depth {
+		if terms.Burst != burst || terms.Depth != Ticks(burst)*terms.Emission || terms.Ceiling != Ticks(deepest)*terms.Emission {
 			t.Fatalf("%+v: %+v", r, terms)
 		}
-		if terms.Emission < 1 || terms.Depth > terms.Class.Span() || terms.Depth < 0 {
-			t.Fatalf("%+v: a depth of %d does not fit a generation of %d", r, terms.Depth, terms.Class.Span())
+		if terms.Emission < 1 || terms.Depth < 0 || terms.Ceiling < terms.Depth || terms.Ceiling > terms.Class.Span()-terms.Class.EpochTicks() {
+			t.Fatalf("%+v: depth %d and ceiling %d do not fit a generation of %d less an epoch", r, terms.Depth, terms.Ceiling, terms.Class.Span())
 		}
 		// A shorter class would not have done.
 		for _, c := range classes {
 			if c.Length >= terms.Class.Length {
 				break
 			}
-			if fill.Cmp(big.NewRat(int64(c.Length), 1)) <= 0 && Ticks(burst)*r.emission(c) <= c.Span() {
+			if last.Cmp(big.NewRat(int64(c.Length), 1)) <= 0 && Ticks(deepest)*r.emission(c)+c.EpochTicks() <= c.Span() {
 				t.Fatalf("%+v: class %s would do, got %s", r, c, terms.Class)
 			}
 		}
@@ -134,25 +154,28 @@ func TestTermsRefuse(t *testing.T) {
 		field string
 		part  string // of the message
 	}{
-		{"negative requests", Rate{-1, time.Second, 0}, "requests", "-1 is not between"},
-		{"most negative requests", Rate{math.MinInt64, time.Second, 0}, "requests", "-9223372036854775808"},
-		{"requests over MaxTokens", Rate{MaxTokens + 1, time.Second, 0}, "requests", "1099511627777"},
-		{"requests 2^53+1", Rate{1<<53 + 1, time.Second, 0}, "requests", "9007199254740993"},
-		{"requests 2^63-1", Rate{math.MaxInt64, time.Second, 0}, "requests", "9223372036854775807"},
-		{"negative burst", Rate{1, time.Second, -1}, "burst", "-1 is not between"},
-		{"burst over MaxTokens", Rate{1, time.Second, MaxTokens + 1}, "burst", "1099511627777"},
-		{"burst 2^53+1", Rate{1, time.Second, 1<<53 + 1}, "burst", "9007199254740993"},
-		{"period 0", Rate{1, 0, 0}, "period", "0s is not between 1us"},
-		{"period negative", Rate{1, -time.Second, 0}, "period", "-1s"},
-		{"period 1 ns", Rate{1, 1, 0}, "period", "1ns is not between 1us"},
-		{"period 999 ns", Rate{1, 999, 0}, "period", "999ns"},
-		{"period over 10 years", Rate{1, MaxPeriod + 1, 0}, "period", "87600h0m0"},
-		{"period 2^63-1", Rate{1, math.MaxInt64, 0}, "period", "is not between"},
-		{"10 years to fill", Rate{1, MaxPeriod, 0}, "period", "takes more than"},
-		{"longest fill and a nanosecond", Rate{1, MaxFill + 1, 0}, "period", "takes more than"},
-		{"huge burst at a slow rate", Rate{1, time.Second, MaxTokens}, "period", "a bucket of 1099511627776 at 1 per 1s"},
+		{"negative requests", rate(-1, time.Second, 0), "requests", "-1 is not between"},
+		{"most negative requests", rate(math.MinInt64, time.Second, 0), "requests", "-9223372036854775808"},
+		{"requests over MaxTokens", rate(MaxTokens+1, time.Second, 0), "requests", "1099511627777"},
+		{"requests 2^53+1", rate(1<<53+1, time.Second, 0), "requests", "9007199254740993"},
+		{"requests 2^63-1", rate(math.MaxInt64, time.Second, 0), "requests", "9223372036854775807"},
+		{"negative burst", rate(1, time.Second, -1), "burst", "-1 is not between"},
+		{"burst over MaxTokens", rate(1, time.Second, MaxTokens+1), "burst", "1099511627777"},
+		{"burst 2^53+1", rate(1, time.Second, 1<<53+1), "burst", "9007199254740993"},
+		{"negative debt", Rate{Requests: 1, Period: time.Second, Debt: -1}, "debt", "-1 is not between"},
+		{"debt over MaxTokens", Rate{Requests: 1, Period: time.Second, Debt: MaxTokens + 1}, "debt", "1099511627777"},
+		{"debt that would never be paid", Rate{Requests: 1, Period: time.Second, Debt: MaxTokens}, "period", "takes more than"},
+		{"period 0", rate(1, 0, 0), "period", "0s is not between 1us"},
+		{"period negative", rate(1, -time.Second, 0), "period", "-1s"},
+		{"period 1 ns", rate(1, 1, 0), "period", "1ns is not between 1us"},
+		{"period 999 ns", rate(1, 999, 0), "period", "999ns"},
+		{"period over 10 years", rate(1, MaxPeriod+1, 0), "period", "87600h0m0"},
+		{"period 2^63-1", rate(1, math.MaxInt64, 0), "period", "is not between"},
+		{"10 years to fill", rate(1, MaxPeriod, 0), "period", "takes more than"},
+		{"longest fill and a nanosecond", rate(1, MaxFill-LeaseTTL+1, 0), "period", "takes more than"},
+		{"huge burst at a slow rate", rate(1, time.Second, MaxTokens), "period", "a bucket of 1099511627776 at 1 per 1s"},
 		{"the zero value", Rate{}, "period", "0s"},
-		{"a bad burst, even of nothing", Rate{0, time.Second, -1}, "burst", "-1"},
+		{"a bad burst, even of nothing", rate(0, time.Second, -1), "burst", "-1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			terms, err := tt.rate.Terms()
@@ -172,7 +195,7 @@ func TestTermsRefuse(t *testing.T) {
 
 func TestZeroRequestsHaveNoTerms(t *testing.T) {
 	for _, burst := range []Tokens{0, 10} {
-		if terms, err := (Rate{0, time.Second, burst}).Terms(); terms != nil || err != nil {
+		if terms, err := (rate(0, time.Second, burst)).Terms(); terms != nil || err != nil {
 			t.Errorf("burst %d: got %+v, %v; want nil, nil", burst, terms, err)
 		}
 	}
