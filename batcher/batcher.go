@@ -6,8 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/spillgate/spillgate/limit"
 )
 
 // Config of a Batcher. The zero value of each field but Store stands for its default.
@@ -23,6 +21,9 @@ type Config struct {
 	// MaxInFlight bounds the calls in flight per shard. A second call leaves only
 	// when MaxEntries have gathered. Default 4.
 	MaxInFlight int
+	// Linger is how long lazy claims wait for company: longer makes fuller calls, and what the
+	// store knows gets older. Default 25 ms.
+	Linger time.Duration
 	// Timeout of one call; a reply that is later counts as lost. Default 50 ms.
 	Timeout time.Duration
 	// OnCall, if set, is told of every call after its reply. It must not block.
@@ -49,6 +50,9 @@ func (c *Config) ensureDefaults() {
 	if c.MaxInFlight == 0 {
 		c.MaxInFlight = 4
 	}
+	if c.Linger == 0 {
+		c.Linger = 25 * time.Millisecond
+	}
 	if c.Timeout == 0 {
 		c.Timeout = 50 * time.Millisecond
 	}
@@ -66,6 +70,8 @@ func (c *Config) validate() error {
 		return fmt.Errorf("batcher: MaxEntries is %d, it must be 1 to %d", c.MaxEntries, mostEntries)
 	case c.MaxInFlight < 1:
 		return fmt.Errorf("batcher: MaxInFlight is %d, it must be at least 1", c.MaxInFlight)
+	case c.Linger < 0:
+		return fmt.Errorf("batcher: Linger is %v, it must be positive", c.Linger)
 	case c.Timeout < 0:
 		return fmt.Errorf("batcher: Timeout is %v, it must be positive", c.Timeout)
 	}
@@ -110,17 +116,20 @@ func (b *Batcher) queue(shard int) *queue {
 	defer b.mu.Unlock()
 	qs := append([]*queue(nil), *b.queues.Load()...)
 	for len(qs) <= shard {
-		qs = append(qs, &queue{batcher: b, shard: len(qs), closed: b.closed, byBucket: make(map[limit.Sum]*pending)})
+		qs = append(qs, newQueue(b, len(qs), b.closed))
 	}
 	b.queues.Store(&qs)
 	return qs[shard]
 }
 
+// Send queues a claim that nobody waits for: its Done, if set, is told of the outcome. With an error it is
+// not: the claim was not queued.
+func (b *Batcher) Send(c *Claim) error { return b.submit(c) }
+
 // submit queues one claim.
 func (b *Batcher) submit(c *Claim) error {
 	err := ErrOverloaded
-	// Refunds pass: there are never more of them than grants, and refusing one would charge a denial.
-	if b.waiting.Add(1) <= int64(b.cfg.MaxPending) || c.Op == limit.Refund {
+	if b.waiting.Add(1) <= int64(b.cfg.MaxPending) || c.passes() {
 		c.queue = b.queue(b.cfg.Store.Shard(&c.Bucket))
 		err = c.queue.add(c)
 	}

@@ -23,18 +23,27 @@ var (
 type Claim struct {
 	Bucket limit.Bucket
 	Terms  *limit.Terms
-	// Op is Take (all of N or nothing; N = 0 peeks), Refund or Reset.
+	// Op is Take (all of N or nothing; N = 0 peeks), Charge, Refund, Reset or, with Send, Lease.
 	Op limit.Op
 	N  limit.Tokens
-	// Deadline until Wait gives the claim up, counted from Submit; > 0.
+	// Ask goes with op Lease; its Take is filled in by the batcher, for the takes that ride along.
+	Ask limit.Ask
+	// Deadline until Wait gives the claim up, counted from Submit; > 0. Not for Send.
 	Deadline time.Duration
+	// Lazy claims wait for company, up to Config.Linger.
+	Lazy bool
+	// Done, for Send, is told of the outcome. It must not block. It may send claims.
+	Done func(*Claim)
 	// Keep leaves tokens debited that arrive after the claim was given up: set
 	// it when giving up admits the request. Otherwise they are refunded.
 	Keep bool
 
-	// Out and Err are valid after Wait.
+	// Out and Err are valid after Wait, or in Done.
 	Out limit.Outcome
 	Err error
+	// Rode, for Lease, are the tokens of the lease that went to takes that rode along. They are
+	// on lease and spent; Out.Granted does not have them.
+	Rode limit.Tokens
 
 	group      *Group
 	prev, next *Claim

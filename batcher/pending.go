@@ -3,17 +3,27 @@ package batcher
 import "github.com/spillgate/spillgate/limit"
 
 // pending is an entry that gathers: the claims that will share its grant, in
-// order of arrival. It is the pure core of the queue: no lock, no clock, no I/O.
+// order of arrival.
 type pending struct {
 	entry Entry
 	// claims is an intrusive list, so that a claim that is given up can leave at once.
 	first, last *Claim
+	lease       *Claim // the claim of op Lease, which is not in the list; nil for other ops
+	urgent      bool   // somebody waits for it
+	sent        bool
 }
 
 // accepts reports whether a claim can ride in the entry: takes merge into one
-// partial take, refunds into one refund, resets into one reset.
+// partial take, charges, refunds and resets into one of their kind. Takes also ride with a
+// lease that is asked for, even one in flight: what it brings is theirs first.
 func (p *pending) accepts(c *Claim) bool {
-	return family(p.entry.Op) == family(c.Op) && (p.entry.Terms == c.Terms || *p.entry.Terms == *c.Terms)
+	if p.entry.Terms != c.Terms && *p.entry.Terms != *c.Terms {
+		return false
+	}
+	if p.entry.Op == limit.Lease {
+		return c.Op == limit.Take && c.N > 0 && (!p.sent || p.entry.N > 0)
+	}
+	return family(p.entry.Op) == family(c.Op) && c.Op != limit.Lease && !p.sent
 }
 
 // family puts the two ways to take into one.
@@ -72,6 +82,11 @@ func (p *pending) replace(old, c *Claim) {
 // take of more than Burst gets nothing and so asks for nothing.
 func (p *pending) seal() {
 	e := &p.entry
+	p.sent = true
+	if p.lease != nil {
+		p.sealLease()
+		return
+	}
 	e.N = 0
 	n := 0
 	for c := p.first; c != nil; c = c.next {
@@ -83,6 +98,18 @@ func (p *pending) seal() {
 	}
 	if e.Op == limit.Take && (n > 1 || e.N == 0) {
 		e.Op = limit.TakePartial
+	}
+}
+
+// sealLease adds to the lease what the claims that ride with it need.
+func (p *pending) sealLease() {
+	e := &p.entry
+	e.N, e.Ask = p.lease.N, p.lease.Ask
+	for c := p.first; c != nil; c = c.next {
+		if c.N <= e.Terms.Burst {
+			e.Ask.Take = min(e.Ask.Take+c.N, e.Terms.Burst)
+		}
+		c.sent = true
 	}
 }
 
@@ -111,4 +138,35 @@ func (p *pending) share() (unused limit.Tokens) {
 		}
 	}
 	return left
+}
+
+// shareLease serves the claims that ride with a lease, in order, from what was taken for them
+// and then from the lease; the rest is the lease's. Claims that came when the entry was in flight and
+// found too little are passed to again if the store has what they need.
+func (p *pending) shareLease(again func(*Claim)) (unused limit.Tokens) {
+	e, lease := &p.entry, p.lease
+	taken, left := e.Out.Taken, e.Out.Granted
+	level := e.Out.Level - limit.Ticks(taken+left)*e.Terms.Emission
+	for c := p.first; c != nil; {
+		next := c.next
+		c.Err, c.Out = e.Err, limit.Outcome{Level: level, Lag: e.Out.Lag}
+		switch {
+		case e.Err != nil || c.orphan:
+		case c.N <= taken+left:
+			level += limit.Ticks(c.N) * e.Terms.Emission
+			c.Out.Granted, c.Out.Level = c.N, level
+			left -= max(0, c.N-taken)
+			taken -= min(taken, c.N)
+		case !c.sent && e.Out.Level+limit.Ticks(c.N)*e.Terms.Emission <= e.Terms.Depth:
+			p.remove(c)
+			again(c)
+		default:
+			c.Out.Level = e.Out.Level - limit.Ticks(taken+left)*e.Terms.Emission
+		}
+		c = next
+	}
+	lease.Out, lease.Err = e.Out, e.Err
+	lease.Out.Granted = left
+	lease.Rode = e.Out.Granted - left
+	return taken
 }

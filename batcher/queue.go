@@ -2,34 +2,38 @@ package batcher
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
 	"github.com/spillgate/spillgate/limit"
 )
 
-// queue holds the pending entries of one shard and runs its calls.
+// queue runs the calls of one shard: a Line with a lock, a timer and goroutines.
 //
-// Invariants, under mu:
-//   - every claim that is queued or in flight is in exactly one pending's list;
-//   - byBucket has the newest pending of each bucket in line, and line has them all,
-//     in order of arrival;
-//   - while line is not empty, at least one goroutine runs calls.
+// Invariant, under mu: while somebody waits for an entry in line, or lazy ones are due, at least one
+// goroutine runs calls; while only lazy ones are in line, the timer is set.
 type queue struct {
 	batcher *Batcher
 	shard   int
 
-	mu       sync.Mutex
-	byBucket map[limit.Sum]*pending
-	line     []*pending
-	running  int
-	closed   bool
-	free     []*pending
+	mu      sync.Mutex
+	line    Line
+	running int
+	closed  bool
+	timer   *time.Timer
+	armed   bool // the timer will call due
+	due     bool // lazy entries have waited long enough
 }
 
-// maxFree bounds the pendings kept for reuse, per shard.
-const maxFree = 1024
+func newQueue(b *Batcher, shard int, closed bool) *queue {
+	return &queue{batcher: b, shard: shard, closed: closed}
+}
+
+// passes reports whether a claim may exceed the bounds. Refunds and settlements do: there are never
+// more of them than grants, and refusing one would charge a denial, or keep tokens from others.
+func (c *Claim) passes() bool {
+	return c.Op == limit.Refund || c.Op == limit.Lease && c.N == 0
+}
 
 // add queues a claim and starts a call if that is due. The error is ErrClosed or
 // ErrOverloaded: claims that were given up wait for nothing, but their empty
@@ -40,161 +44,118 @@ func (q *queue) add(c *Claim) error {
 	switch {
 	case q.closed:
 		return ErrClosed
-	case len(q.line) >= q.batcher.cfg.MaxPending && c.Op != limit.Refund:
+	case q.line.Len() >= q.batcher.cfg.MaxPending && !c.passes():
 		return ErrOverloaded
 	}
-	q.addLocked(c)
+	q.line.Add(c)
+	q.startLocked()
 	return nil
 }
 
-func (q *queue) addLocked(c *Claim) {
-	sum := c.Bucket.Sum()
-	p := q.byBucket[sum]
-	if p == nil || !p.accepts(c) {
-		round := 0
-		if p != nil {
-			round = p.entry.Round + 1
-		}
-		p = q.emptyLocked()
-		p.entry = Entry{Bucket: c.Bucket, Terms: c.Terms, Op: c.Op, Round: round}
-		q.byBucket[sum] = p
-		q.line = append(q.line, p)
-	}
-	p.push(c)
-	if q.running == 0 || (len(q.line) >= q.batcher.cfg.MaxEntries && q.running < q.batcher.cfg.MaxInFlight) {
+// startLocked starts a goroutine for what is in line, if it should leave now, or sees to it that it will.
+func (q *queue) startLocked() {
+	cfg := &q.batcher.cfg
+	full := q.line.Len() >= cfg.MaxEntries
+	switch {
+	case q.running == 0 && (q.line.Urgent() || full || q.readyLocked()), full && q.running < cfg.MaxInFlight:
 		q.running++
 		q.batcher.calls.Add(1)
 		go q.run()
+	case q.running == 0 && q.line.Len() > 0 && !q.armed:
+		q.armLocked()
 	}
 }
 
-// emptyLocked returns an empty pending.
-func (q *queue) emptyLocked() *pending {
-	if n := len(q.free); n > 0 {
-		p := q.free[n-1]
-		q.free = q.free[:n-1]
-		return p
+// readyLocked reports whether lazy entries should leave.
+func (q *queue) readyLocked() bool { return q.line.Len() > 0 && (q.due || q.closed) }
+
+func (q *queue) armLocked() {
+	q.armed = true
+	if q.timer == nil {
+		q.timer = time.AfterFunc(q.batcher.cfg.Linger, q.ring)
+		return
 	}
-	return new(pending)
+	q.timer.Reset(q.batcher.cfg.Linger)
+}
+
+// ring is called when the oldest lazy entry has waited for Linger.
+func (q *queue) ring() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.armed = false; q.line.Len() > 0 {
+		q.due = true
+		q.startLocked()
+	}
 }
 
 // run makes calls until nothing is left to send.
 func (q *queue) run() {
 	defer q.batcher.calls.Done()
-	var batch []*pending
-	var entries []*Entry
+	var load Load
+	var sent []*Claim
 	for {
-		batch, entries = q.next(batch[:0], entries[:0])
-		if len(entries) == 0 {
+		q.next(&load)
+		if len(load.Entries) == 0 {
 			return
 		}
-		q.call(batch, entries)
+		sent = q.call(&load, sent[:0])
 	}
 }
 
-// next takes the oldest pendings, up to a full call. With none left it ends the
-// goroutine's turn; with less than a full call, if another goroutine is there to take them.
-func (q *queue) next(batch []*pending, entries []*Entry) ([]*pending, []*Entry) {
+// next takes the oldest entries, up to a full call. With none left, or only lazy ones that are not due, it
+// ends the goroutine's turn; with less than a full call, if another goroutine is there to take them.
+func (q *queue) next(load *Load) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.running > 1 && len(q.line) < q.batcher.cfg.MaxEntries {
+	most := q.batcher.cfg.MaxEntries
+	if full := q.line.Len() >= most; full || q.running == 1 && (q.line.Urgent() || q.readyLocked()) {
+		q.line.Next(most, load)
+		q.due = q.due && q.line.Len() > 0
+	}
+	if len(load.Entries) == 0 {
 		q.running--
-		return batch, entries
-	}
-	n := 0
-	for ; n < len(q.line) && len(entries) < q.batcher.cfg.MaxEntries; n++ {
-		p := q.line[n]
-		if p.first == nil { // all its claims were given up
-			q.unlistLocked(p)
-			q.recycleLocked(p)
-			continue
-		}
-		p.seal()
-		batch = append(batch, p)
-		entries = append(entries, &p.entry)
-	}
-	rest := copy(q.line, q.line[n:])
-	clear(q.line[rest:])
-	q.line = q.line[:rest]
-	for _, p := range batch {
-		q.unlistLocked(p)
-	}
-	if len(entries) == 0 {
-		q.running--
-	}
-	return batch, entries
-}
-
-// unlistLocked closes a pending to further claims.
-func (q *queue) unlistLocked(p *pending) {
-	if sum := p.entry.Bucket.Sum(); q.byBucket[sum] == p {
-		delete(q.byBucket, sum)
+		q.startLocked()
 	}
 }
 
-// recycleLocked keeps a pending that is out of line for reuse.
-func (q *queue) recycleLocked(p *pending) {
-	*p = pending{}
-	if len(q.free) < maxFree {
-		q.free = append(q.free, p)
-	}
-}
-
-// call sends one batch and hands out the outcomes.
-func (q *queue) call(batch []*pending, entries []*Entry) {
+// call sends one load and hands out the outcomes.
+func (q *queue) call(load *Load, sent []*Claim) []*Claim {
 	b := q.batcher
 	ctx, cancel := context.WithTimeout(b.life, b.cfg.Timeout)
 	start := time.Now()
-	b.cfg.Store.Apply(ctx, q.shard, entries)
+	b.cfg.Store.Apply(ctx, q.shard, load.Entries)
 	cancel()
-	info := CallInfo{Shard: q.shard, Entries: len(entries), Took: time.Since(start)}
-	for _, e := range entries {
-		switch {
-		case e.Err == nil:
-		case errors.Is(e.Err, ErrUnknown):
-			info.Unknown++
-		case errors.Is(e.Err, ErrDamaged):
-			info.Damaged++
-		default:
-			info.NotRun++
-		}
-	}
-	info.Claims = q.settle(batch)
+	info := CallInfo{Shard: q.shard, Took: time.Since(start)}
+	load.tally(&info)
+	info.Claims, sent = q.settle(load, sent)
 	b.stats.record(info)
 	if b.cfg.OnCall != nil {
 		b.cfg.OnCall(info)
 	}
+	for _, c := range sent {
+		c.Done(c)
+	}
+	clear(sent)
+	return sent
 }
 
-// settle shares out the grants of a call, wakes the callers and queues refunds.
-func (q *queue) settle(batch []*pending) (claims int) {
+// settle shares out the grants of a call and wakes the callers. Claims whose Done is to be called, without the lock,
+// are appended to sent.
+func (q *queue) settle(load *Load, sent []*Claim) (claims int, _ []*Claim) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, p := range batch {
-		if unused := p.share(); unused > 0 {
-			q.refundLocked(p, unused)
+	refunded, refunds := q.line.Settle(load, func(c *Claim) {
+		claims++
+		q.batcher.waiting.Add(-1) // before the caller can come back
+		if c.group != nil {
+			c.group.finish(1)
+		} else if c.Done != nil {
+			sent = append(sent, c)
 		}
-		for c := p.first; c != nil; {
-			next := c.next
-			c.in, c.prev, c.next, c.done = nil, nil, nil, true
-			claims++
-			q.batcher.waiting.Add(-1) // before the caller can come back
-			if c.group != nil {
-				c.group.finish(1)
-			}
-			c = next
-		}
-		q.recycleLocked(p)
-	}
-	return claims
-}
-
-// refundLocked gives back tokens that nobody used. Nobody waits for it. It is queued even while
-// the batcher closes: Close drains it.
-func (q *queue) refundLocked(p *pending, n limit.Tokens) {
-	q.batcher.stats.refunded.Add(uint64(n))
-	q.batcher.waiting.Add(1)
-	q.addLocked(&Claim{Bucket: p.entry.Bucket, Terms: p.entry.Terms, Op: limit.Refund, N: n, queue: q})
+	})
+	q.batcher.stats.refunded.Add(uint64(refunded))
+	q.batcher.waiting.Add(int64(refunds))
+	return claims, sent
 }
 
 // close refuses new claims. What is queued still goes out, and so do refunds of the queue's own.
@@ -202,6 +163,10 @@ func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
+	if q.armed && q.timer.Stop() {
+		q.armed = false
+	}
+	q.startLocked()
 }
 
 // giveUp takes a claim back from the queue. It is false when the claim has
@@ -213,13 +178,8 @@ func (q *queue) giveUp(c *Claim) bool {
 		return false
 	}
 	q.batcher.stats.givenUp.Add(1)
-	if c.sent {
-		// The call goes on without its caller: a stand-in takes, or leaves, its tokens.
-		c.in.replace(c, &Claim{Op: c.Op, N: c.N, sent: true, orphan: !c.Keep})
-	} else {
-		c.in.remove(c)
+	if q.line.GiveUp(c) {
 		q.batcher.waiting.Add(-1)
 	}
-	c.Err, c.done = ErrDeadline, true
 	return true
 }
