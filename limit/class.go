@@ -93,11 +93,11 @@ func (c Class) At(nanos int64) (generation int64, now Ticks) {
 		generation--
 	}
 	since := nanos - generation*length
-	return generation, c.ticks(since)
+	return generation, c.Ticks(since)
 }
 
-// ticks converts up to a generation of nanoseconds, rounding down.
-func (c Class) ticks(nanos int64) Ticks {
+// Ticks converts up to a generation of nanoseconds, rounding down.
+func (c Class) Ticks(nanos int64) Ticks {
 	num, den := c.perMicro()
 	return Ticks(nanos * num / (1000 * den)) // the product is below 1000 * MaxTicks
 }

@@ -1,0 +1,93 @@
+package lease
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/spillgate/spillgate/limit"
+)
+
+// Grant is what one reply of the store brought: tokens to spend, perhaps none, and what the
+// store knew then. All but left is set once, before others see the Grant.
+type Grant struct {
+	left atomic.Int64 // unspent tokens; closed when they are not to be spent any more
+
+	terms     *limit.Terms
+	expires   int64 // the first moment at which no token may be spent
+	low       int64 // with fewer left it is time to ask
+	renewAt   int64 // and at this moment
+	denyUntil int64 // until then nothing else is to be had
+	asOf      int64 // when the reply came
+	level     limit.Ticks
+	lag       int64
+
+	tokens limit.Tokens
+	epoch  int64
+	// accounted are tokens of which the store was told, or will be: spent or returned. Under the
+	// Holding's lock.
+	accounted limit.Tokens
+}
+
+// closed is in left of a grant whose tokens were returned or have expired.
+const closed = -1 << 60
+
+// spend takes n tokens, all or none. The loop, and not an addition that is taken back, keeps
+// left exact at every moment: what account sees as spent never becomes spendable again.
+func (g *Grant) spend(n limit.Tokens) (left int64, ok bool) {
+	for {
+		left = g.left.Load()
+		if left < int64(n) {
+			return left, false
+		}
+		if g.left.CompareAndSwap(left, left-int64(n)) {
+			return left - int64(n), true
+		}
+	}
+}
+
+// close takes all tokens that are left.
+func (g *Grant) close() limit.Tokens { return limit.Tokens(max(0, g.left.Swap(closed))) }
+
+// held is what may still be spent.
+func (g *Grant) held() limit.Tokens {
+	if g == nil {
+		return 0
+	}
+	return limit.Tokens(max(0, g.left.Load()))
+}
+
+// levelAt is the level of the bucket at a time since the reply, as if the tokens that are left
+// had not been taken. Another agent's share of it is unknown.
+func (g *Grant) levelAt(now, left int64) limit.Ticks {
+	class := &g.terms.Class
+	passed := min(max(0, now-g.asOf), int64(class.Length)) // by then it is full
+	level := max(0, g.level-class.Ticks(passed))
+	return max(0, level-limit.Ticks(max(0, left))*g.terms.Emission)
+}
+
+// Admitted is the decision on a check whose tokens came from the grant, when left were left.
+//
+// Hot path: 0 allocations, no lock.
+func (g *Grant) Admitted(now, left int64) limit.Decision {
+	level := g.levelAt(now, left)
+	return limit.Decision{
+		Admitted:   true,
+		Reason:     limit.OK,
+		Limit:      g.terms.Burst,
+		Remaining:  g.terms.Remaining(level),
+		RetryAfter: limit.NoRetry,
+		ResetAfter: g.terms.Class.Duration(level),
+	}
+}
+
+// Denied is the decision on a check of n tokens that the grant denies: the wait is until the bucket has them,
+// but at least until something else may be had here.
+func (g *Grant) Denied(now int64, n limit.Tokens) limit.Decision {
+	left := int64(g.held())
+	d := g.terms.Decide(n, limit.Outcome{Level: g.levelAt(now, left), Lag: g.lag})
+	if n > 0 && d.Reason != limit.Never {
+		d.Admitted, d.Reason = false, limit.OverLimit
+		d.RetryAfter = max(d.RetryAfter, time.Duration(g.denyUntil-now), time.Nanosecond)
+	}
+	return d
+}

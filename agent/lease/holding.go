@@ -1,0 +1,542 @@
+package lease
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spillgate/spillgate/limit"
+)
+
+// Times in nanoseconds.
+const (
+	ttl = int64(limit.LeaseTTL)
+	// A lease is meant to last for a horizon: the shortest where the bucket is near its limit, the
+	// longest where it is full.
+	leastHorizon = int64(20 * time.Millisecond)
+	mostHorizon  = ttl
+	// The pause after an answer that was not enough.
+	leastHint = int64(20 * time.Millisecond)
+	mostHint  = int64(250 * time.Millisecond)
+	// Tokens without demand go back after this.
+	idleAfter = int64(500 * time.Millisecond)
+	// Demand forgets half of itself in this.
+	halfLife = float64(500 * time.Millisecond)
+	// Demand is measured over at least this.
+	leastSpan = int64(20 * time.Millisecond)
+	// A new request goes out when what is left lasts for less than this many round trips.
+	roundTrips = 4
+)
+
+// Holding is what an agent holds of one hot bucket. Spend and Judge are the hot path and lock
+// nothing; the rest is short and takes the lock. Safe for concurrent use. All times are
+// nanoseconds of one monotonic clock.
+type Holding struct {
+	Bucket limit.Bucket
+	Terms  *limit.Terms
+
+	cur   atomic.Pointer[Grant] // never nil
+	asked atomic.Bool           // a request is due or in flight: Judge reports Renew once
+
+	missed atomic.Int64 // tokens asked for and not spent here, since the last request
+	denied atomic.Int64 // checks denied here, in all
+	extra  atomic.Int64 // tokens above one per check, of those spent here, in all
+
+	mu struct {
+		sync.Mutex
+		next       *Grant // what to spend when cur is used up
+		owed       []owed // what the store is to be told, oldest epoch first
+		inFlight   bool
+		lastAsk    int64
+		pauseTo    int64   // no request before, unless a caller waits
+		demand     float64 // tokens per nanosecond
+		fill       float64 // how full the store said the bucket is, 0 to 1
+		roundTrip  int64
+		seenDemand int64 // when somebody last wanted a token
+		random     uint64
+		gone       bool
+		totals     Totals
+		spent      limit.Tokens // by cur and next, as far as harvested
+	}
+}
+
+// owed is the account of one epoch that the store has not been told yet.
+type owed struct {
+	epoch             int64
+	settled, returned limit.Tokens
+}
+
+// Totals count tokens and requests of a Holding, or of many.
+type Totals struct {
+	Granted  uint64 // tokens that came on lease, without those of Rode
+	Rode     uint64 // tokens of leases that callers took who waited for them
+	Spent    uint64 // tokens spent here
+	Returned uint64 // tokens sent back unspent
+	Expired  uint64 // tokens that ended unspent
+	Asks     uint64 // requests to the store
+	Admitted uint64 // checks admitted here
+	Denied   uint64 // checks denied here
+}
+
+// Add adds other totals.
+func (t *Totals) Add(o Totals) {
+	t.Granted += o.Granted
+	t.Rode += o.Rode
+	t.Spent += o.Spent
+	t.Returned += o.Returned
+	t.Expired += o.Expired
+	t.Asks += o.Asks
+	t.Admitted += o.Admitted
+	t.Denied += o.Denied
+}
+
+// New returns a Holding without tokens. perSecond is the demand that made the bucket hot; seed
+// spreads the pauses of agents.
+func New(b *limit.Bucket, t *limit.Terms, now int64, perSecond float64, seed uint64) *Holding {
+	h := &Holding{Bucket: *b, Terms: t}
+	h.cur.Store(&Grant{terms: t, low: -1, renewAt: math.MaxInt64, asOf: now})
+	h.mu.demand = perSecond / float64(time.Second)
+	h.mu.lastAsk, h.mu.seenDemand = now-ttl, now
+	h.mu.random = seed ^ b.Sum().Lo | 1
+	return h
+}
+
+// Spend takes n tokens from what is held. The caller reads the clock AFTER it, and then asks Judge: a
+// process that was stopped in between must not spend an old lease.
+//
+// Hot path: 1 atomic read-modify-write, no lock.
+func (h *Holding) Spend(n limit.Tokens) Spent {
+	g := h.cur.Load()
+	left, ok := g.spend(n)
+	return Spent{g, n, left, ok}
+}
+
+// Spent is the result of Spend.
+type Spent struct {
+	Grant *Grant
+	n     limit.Tokens
+	Left  int64 // tokens left in the grant afterwards
+	ok    bool
+}
+
+// Verdict is what can be said locally about a check.
+type Verdict uint8
+
+const (
+	// Ask: only the store knows.
+	Ask Verdict = iota
+	// Admit: the tokens are spent.
+	Admit
+	// AdmitAndRenew: the same, and it is time for Plan.
+	AdmitAndRenew
+	// Deny: there are none, until the grant says so.
+	Deny
+)
+
+// Judge says what follows from a Spend, at a time read after it.
+//
+// Hot path: no lock; a denial is 2 atomic additions.
+func (h *Holding) Judge(s Spent, now int64) Verdict {
+	g := s.Grant
+	switch {
+	case s.ok && now < g.expires:
+		if s.n != 1 {
+			h.extra.Add(int64(s.n) - 1)
+		}
+		if (s.Left < g.low || now >= g.renewAt) && !h.asked.Load() && h.asked.CompareAndSwap(false, true) {
+			return AdmitAndRenew
+		}
+		return Admit
+	case s.ok:
+		h.extra.Add(int64(s.n)) // spent for nothing: the lease has ended
+	case now < g.denyUntil && s.n > 0:
+		h.missed.Add(int64(s.n))
+		h.denied.Add(1)
+		return Deny
+	}
+	return Ask
+}
+
+// Unspend puts back tokens that a check took and did not need after all, if that is still
+// possible; else they count as spent, and refill.
+func (h *Holding) Unspend(s Spent) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g := s.Grant
+	// Tokens that the store was told are spent must not come back.
+	if left := g.left.Load(); left >= 0 && g.tokens-limit.Tokens(left)-g.accounted >= s.n {
+		g.left.Add(int64(s.n))
+		h.extra.Add(1 - int64(s.n))
+	}
+}
+
+// Request is an order to the store.
+type Request struct {
+	Want limit.Tokens // the N of the entry
+	Ask  limit.Ask
+	Sent int64 // when it was planned: the lease counts from here
+}
+
+// Step is what to do for a check that Judge left to the store.
+type Step uint8
+
+const (
+	// Wait: the check's claim goes to the store, or rides with the request in flight.
+	Wait Step = iota
+	// Send: send the request first; the claim rides with it.
+	Send
+	// Again: there are tokens now, or a denial; begin with Spend.
+	Again
+)
+
+// Plan says what to do when somebody needs tokens that cur does not have: need of them, or 0 for a renewal
+// ahead of time.
+func (h *Holding) Plan(now int64, need limit.Tokens) (Step, Request) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if need > 0 && h.rotateLocked(now, need) {
+		return Again, Request{}
+	}
+	h.missed.Add(int64(need))
+	if h.mu.gone || h.mu.inFlight || now < h.mu.pauseTo {
+		if need == 0 && !h.mu.inFlight {
+			h.asked.Store(false)
+		}
+		return Wait, Request{}
+	}
+	return Send, h.requestLocked(now, need)
+}
+
+// rotateLocked puts next in the place of cur if cur has not what is needed. It is true when next decides.
+func (h *Holding) rotateLocked(now int64, need limit.Tokens) bool {
+	cur, next := h.cur.Load(), h.mu.next
+	if next == nil || now < cur.expires && cur.held() >= need {
+		return false
+	}
+	h.retireLocked(cur, now)
+	h.mu.next = nil
+	h.cur.Store(next)
+	return next.held() >= need && now < next.expires || now < next.denyUntil
+}
+
+// retireLocked ends a grant. What is left goes back, or has expired.
+func (h *Holding) retireLocked(g *Grant, now int64) {
+	left := g.close()
+	h.accountLocked(g, left)
+	switch {
+	case left == 0:
+	case now < g.expires:
+		h.oweLocked(g.epoch, left, left)
+		h.mu.totals.Returned += uint64(left)
+	default:
+		h.mu.totals.Expired += uint64(left)
+	}
+	g.accounted += left
+}
+
+// accountLocked takes down what was spent of a grant of which left are left.
+func (h *Holding) accountLocked(g *Grant, left limit.Tokens) {
+	spent := g.tokens - left - g.accounted
+	if spent <= 0 {
+		return
+	}
+	g.accounted += spent
+	h.mu.spent += spent
+	h.mu.totals.Spent += uint64(spent)
+	h.oweLocked(g.epoch, spent, 0)
+}
+
+// oweLocked adds to what the store is to be told.
+func (h *Holding) oweLocked(epoch int64, settled, returned limit.Tokens) {
+	if settled == 0 {
+		return
+	}
+	for i := range h.mu.owed {
+		if o := &h.mu.owed[i]; o.epoch == epoch {
+			o.settled += settled
+			o.returned += returned
+			return
+		}
+	}
+	h.mu.owed = append(h.mu.owed, owed{epoch, settled, returned})
+}
+
+// requestLocked makes a request: the account of one epoch, and what the demand needs.
+func (h *Holding) requestLocked(now int64, need limit.Tokens) Request {
+	cur := h.cur.Load()
+	h.harvestLocked(now)
+	h.measureLocked(now)
+	if need > 0 && cur.held() > 0 {
+		// A caller needs more than is left: it may be that the bucket has it only together with that.
+		h.retireLocked(cur, now)
+	}
+	horizon := h.horizonLocked()
+	want := math.Ceil(h.mu.demand * float64(horizon))
+	if now >= cur.renewAt && now < cur.expires {
+		h.giveBackLocked(cur)
+	}
+	want -= float64(cur.held() + h.mu.next.held())
+	r := Request{Want: limit.Tokens(max(0, min(want, float64(h.Terms.Burst)))), Sent: now}
+	r.Ask.Presence = max(1, min(limit.Presence, (now-h.mu.lastAsk)*limit.Presence/ttl))
+	h.takeOwedLocked(&r.Ask)
+	h.mu.lastAsk, h.mu.inFlight = now, true
+	h.asked.Store(true)
+	h.mu.totals.Asks++
+	return r
+}
+
+// harvestLocked brings the account of the grants up to date.
+func (h *Holding) harvestLocked(now int64) {
+	for _, g := range [...]*Grant{h.cur.Load(), h.mu.next} {
+		if g == nil {
+			continue
+		}
+		if left := g.left.Load(); left >= 0 {
+			h.accountLocked(g, limit.Tokens(left))
+			if now >= g.expires {
+				h.retireLocked(g, now)
+			}
+		}
+	}
+}
+
+// measureLocked updates the demand: up at once, down by halves.
+func (h *Holding) measureLocked(now int64) {
+	wanted := h.mu.spent + limit.Tokens(h.missed.Swap(0))
+	h.mu.spent = 0
+	if wanted > 0 {
+		h.mu.seenDemand = now
+	}
+	span := max(now-h.mu.lastAsk, leastSpan)
+	rate := float64(wanted) / float64(span)
+	if rate >= h.mu.demand {
+		h.mu.demand = rate
+		return
+	}
+	h.mu.demand = rate + (h.mu.demand-rate)*math.Exp2(-float64(span)/halfLife)
+}
+
+// horizonLocked is how long the next lease should last: the fuller the bucket, the longer.
+func (h *Holding) horizonLocked() int64 {
+	return max(leastHorizon, int64(h.mu.fill*h.mu.fill*float64(mostHorizon)))
+}
+
+// giveBackLocked returns of a lease that is about to end what will not be spent before the new one comes.
+func (h *Holding) giveBackLocked(g *Grant) {
+	keep := 1 + int64(h.mu.demand*float64(roundTrips*h.mu.roundTrip))
+	back := g.left.Load() - keep
+	if back <= 0 {
+		return
+	}
+	if _, ok := g.spend(limit.Tokens(back)); ok {
+		g.accounted += limit.Tokens(back)
+		h.oweLocked(g.epoch, limit.Tokens(back), limit.Tokens(back))
+		h.mu.totals.Returned += uint64(back)
+	}
+}
+
+// takeOwedLocked moves the account of one epoch into a request: that with tokens that come back, or else
+// the oldest.
+func (h *Holding) takeOwedLocked(a *limit.Ask) {
+	if len(h.mu.owed) == 0 {
+		return
+	}
+	i := max(0, slices.IndexFunc(h.mu.owed, func(o owed) bool { return o.returned > 0 }))
+	o := h.mu.owed[i]
+	h.mu.owed = slices.Delete(h.mu.owed, i, i+1)
+	a.Epoch, a.Settled, a.Returned = o.epoch, o.settled, o.returned
+}
+
+// Answer is the store's reply to a request.
+type Answer struct {
+	Out    limit.Outcome // Granted without the tokens of Rode
+	Rode   limit.Tokens  // tokens of the lease that callers took who had waited for them
+	Failed bool          // there is no reply
+	NotRun bool          // and the store certainly did not run the request
+}
+
+// Apply takes the reply.
+func (h *Holding) Apply(r Request, a Answer, now int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.inFlight = false
+	h.mu.roundTrip = now - r.Sent
+	if a.Failed {
+		// A settlement is sent at most once: of one that may have run nothing is known, and the
+		// store's record ends by itself. What was to come back ends with it.
+		if spent := r.Ask.Settled - r.Ask.Returned; a.NotRun && spent > 0 {
+			h.oweLocked(r.Ask.Epoch, spent, 0)
+		}
+		h.mu.pauseTo = now + h.jitterLocked(leastHint)
+		h.asked.Store(false)
+		return
+	}
+	h.oweLocked(a.Out.Epoch, a.Rode, 0)
+	h.mu.totals.Granted += uint64(a.Out.Granted)
+	h.mu.totals.Rode += uint64(a.Rode)
+	g := h.grantLocked(r, &a, now)
+	h.asked.Store(false)
+	if h.mu.gone {
+		h.cur.Load().close()
+		h.cur.Store(g)
+		h.retireLocked(g, now)
+		return
+	}
+	if cur := h.cur.Load(); cur.held() > 0 && now < cur.expires {
+		if h.mu.next != nil {
+			h.retireLocked(h.mu.next, now)
+		}
+		h.mu.next = g
+		return
+	}
+	h.retireLocked(h.cur.Load(), now)
+	h.cur.Store(g)
+}
+
+// grantLocked makes a Grant of a reply.
+func (h *Holding) grantLocked(r Request, a *Answer, now int64) *Grant {
+	t, out := h.Terms, &a.Out
+	g := &Grant{terms: t, tokens: out.Granted, epoch: out.Epoch, expires: r.Sent + ttl, asOf: now, level: out.Level, lag: out.Lag}
+	g.left.Store(int64(out.Granted))
+	free := t.Remaining(out.Level)
+	h.mu.fill = float64(free) / float64(t.Burst)
+	hint := h.hintLocked(out.Contenders)
+	if free < limit.Tokens(out.Contenders) {
+		// Less than one for each who asks. Deny until there may be one more, and ask then.
+		truth := int64(0)
+		if free == 0 {
+			truth = int64(t.Class.Duration(out.Level+t.Emission-t.Depth)) + out.Lag
+		}
+		g.denyUntil = now + min(max(hint, truth), mostHint)
+	}
+	margin := max(roundTrips*h.mu.roundTrip, ttl/8)
+	g.renewAt = max(now+1, g.expires-margin)
+	g.low = int64(h.mu.demand * float64(roundTrips*h.mu.roundTrip))
+	if out.Granted+a.Rode < r.Want {
+		g.low, g.renewAt = -1, min(g.renewAt, now+hint)
+	}
+	h.mu.pauseTo = 0
+	return g
+}
+
+// hintLocked is the pause after a reply that was not enough: the time in which each contender's token
+// refills, but not so long that the bucket runs full meanwhile.
+func (h *Holding) hintLocked(contenders int64) int64 {
+	t := h.Terms
+	hint := max(contenders*min(mostHint, int64(t.Class.Duration(t.Emission))), leastHint)
+	hint = min(hint, mostHint, max(1, int64(t.Class.Duration(t.Depth))/2))
+	return min(h.jitterLocked(hint), mostHint)
+}
+
+// jitterLocked is d, give or take a quarter.
+func (h *Holding) jitterLocked(d int64) int64 {
+	x := h.mu.random // xorshift64, Marsaglia 2003
+	x ^= x << 13
+	x ^= x >> 7
+	x ^= x << 17
+	h.mu.random = x
+	return d - d/4 + int64(x%uint64(d/2+1))
+}
+
+// Tend is the regular look at a Holding, some ten times a second. It returns the tokens wanted since the last
+// look, and a request if some should go back: those of a bucket that nobody asks for.
+func (h *Holding) Tend(now int64) (wanted limit.Tokens, r Request, send bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before := h.mu.spent
+	h.harvestLocked(now)
+	h.mu.spent += limit.Tokens(h.missed.Swap(0))
+	wanted = h.mu.spent - before
+	if wanted > 0 {
+		h.mu.seenDemand = now
+	}
+	if h.mu.inFlight || now-h.mu.seenDemand < idleAfter {
+		return wanted, r, false
+	}
+	return wanted, r, h.settleLocked(now, &r)
+}
+
+// settleLocked makes a request that wants nothing: all that is held goes back. It is false if there is
+// nothing to tell.
+func (h *Holding) settleLocked(now int64, r *Request) bool {
+	h.retireLocked(h.cur.Load(), now)
+	if h.mu.next != nil {
+		h.retireLocked(h.mu.next, now)
+		h.mu.next = nil
+	}
+	if len(h.mu.owed) == 0 {
+		return false
+	}
+	*r = Request{Sent: now}
+	h.takeOwedLocked(&r.Ask)
+	h.mu.inFlight = true
+	h.asked.Store(true)
+	h.mu.totals.Asks++
+	return true
+}
+
+// Release ends the Holding: nothing is spent any more, and the requests tell the store what was and what
+// comes back. Their replies need no Apply. A reply that is still to come is settled by
+// the requests that Late returns.
+func (h *Holding) Release(now int64) []Request {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.gone = true
+	return h.restLocked(now)
+}
+
+// Late is Release for the reply of a request that was in flight at that time. Call it after Apply.
+func (h *Holding) Late(now int64) []Request {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.mu.gone {
+		return nil
+	}
+	return h.restLocked(now)
+}
+
+func (h *Holding) restLocked(now int64) (all []Request) {
+	var r Request
+	for h.settleLocked(now, &r) {
+		all = append(all, r)
+	}
+	h.mu.inFlight = false
+	return all
+}
+
+// Forget drops what is known of a denial: the bucket was reset.
+func (h *Holding) Forget(now int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	cur := h.cur.Load()
+	if cur.denyUntil <= now {
+		return
+	}
+	h.retireLocked(cur, now)
+	h.cur.Store(&Grant{terms: h.Terms, low: -1, renewAt: math.MaxInt64, asOf: now})
+}
+
+// State is what a Holding has at the moment.
+type State struct {
+	Held   limit.Tokens // unspent, on lease
+	Demand float64      // tokens per second
+	Totals Totals
+}
+
+// State returns the state.
+func (h *Holding) State() State {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	cur := h.cur.Load()
+	s := State{Held: cur.held() + h.mu.next.held(), Demand: h.mu.demand * float64(time.Second), Totals: h.mu.totals}
+	for _, g := range [...]*Grant{cur, h.mu.next} {
+		if g != nil && g.left.Load() >= 0 {
+			s.Totals.Spent += uint64(max(0, g.tokens-g.held()-g.accounted))
+		}
+	}
+	s.Totals.Admitted = s.Totals.Spent - uint64(h.extra.Load())
+	s.Totals.Denied = uint64(h.denied.Load())
+	return s
+}
