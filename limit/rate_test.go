@@ -206,3 +206,12 @@ func TestPolicyWords(t *testing.T) {
 		t.Errorf("got %q, %q", Open, Closed)
 	}
 }
+
+func TestModeWords(t *testing.T) {
+	// These words are in rules files; a rule without one is leased.
+	for mode, want := range map[Mode]string{0: "leased", Exact: "exact", Optimistic: "optimistic"} {
+		if mode.String() != want {
+			t.Errorf("mode %d is %q, want %q", mode, mode, want)
+		}
+	}
+}

@@ -21,6 +21,37 @@ func (p Policy) String() string {
 	return "open"
 }
 
+// Mode is who answers the checks of a rule, and so what it promises (docs/rules.md).
+// The zero value is Leased.
+type Mode uint8
+
+const (
+	// Leased lets agents answer checks of hot buckets from tokens that they took beforehand
+	// (see Leases); the store answers the others. Never over the limit.
+	Leased Mode = iota
+	// Exact asks the store at every check. Never over the limit.
+	Exact
+	// Optimistic answers from what the agent knows, and the store hears of it later. Over the
+	// limit by at most Rule.Allowance for each agent.
+	Optimistic
+)
+
+// String is the mode's word in rules files.
+func (m Mode) String() string {
+	switch m {
+	case Exact:
+		return "exact"
+	case Optimistic:
+		return "optimistic"
+	}
+	return "leased"
+}
+
+// MaxAgents is the size of a fleet up to which what optimistic agents admit is charged in full: an
+// optimistic rule's Rate.Debt is the allowance of so many. In larger fleets, if all were to charge their
+// whole allowance at one moment, what goes beyond would not be paid back.
+const MaxAgents = 1024
+
 // Rule is one line of policy: what it is called and how it counts. Which
 // requests it applies to is the business of package rules. Immutable.
 type Rule struct {
@@ -32,6 +63,10 @@ type Rule struct {
 	Terms *Terms
 	// Unlimited admits everything, without a store call.
 	Unlimited bool
+	Mode      Mode
+	// Allowance is how many tokens one agent may have admitted of which the store has not heard; 1 to the burst in
+	// mode Optimistic, 0 in others and where there are no Terms.
+	Allowance Tokens
 	// OnStoreError is the fail policy; HasPolicy is false when the rule leaves it to the agent.
 	OnStoreError Policy
 	HasPolicy    bool

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spillgate/spillgate/internal/strictyaml"
+	"github.com/spillgate/spillgate/limit"
 )
 
 // seeds are whole, valid files: one in each style of writing.
@@ -27,6 +28,7 @@ rules:
     - {key: user, value: ""}
     unlimited: true
 `,
+	"domain: api\nrules:\n- {name: a, match: [{key: k}], limit: 500/s, mode: optimistic}\n- {name: b, match: [{key: l}], limit: 9/d, mode: optimistic, allowance: 2}\n",
 	`{"domain":"api","rules":[{"name":"a","match":[{"key":"k","value":"\u00fc\U0001F600"}],"limit":"1/s"},
 	{"name":"b","match":[{"key":"l"}],"limit":{"requests":0,"per":"h"},},]}`,
 	"---\r\ndomain: a\r\nrules:\r\n-   name: x\r\n    match:\r\n      -\r\n        key: k\r\n    limit: 7/3s\r\n",
@@ -46,6 +48,9 @@ func check(t *testing.T, text []byte) {
 			t.Fatalf("%q: name %q", text, r.Name)
 		case r.Unlimited && (r.Terms != nil || r.Rate.Requests != 0), !r.Unlimited && (r.Terms == nil) != (r.Rate.Requests == 0):
 			t.Fatalf("%q: rate %v", text, r.Rate)
+		case (r.Allowance > 0) != (r.Mode == limit.Optimistic && r.Terms != nil), r.Rate.Debt != r.Allowance*limit.MaxAgents,
+			r.Allowance > 0 && r.Allowance > r.Terms.Burst:
+			t.Fatalf("%q: mode %v, allowance %d, rate %v", text, r.Mode, r.Allowance, r.Rate)
 		case len(r.Match) == 0 || len(r.Match) > MaxMatch:
 			t.Fatalf("%q: match %v", text, r.Match)
 		}

@@ -28,10 +28,6 @@ func (p *parser) option(r *Rule, f *field) {
 	switch f.Key {
 	case "algorithm":
 		p.choose(f, "write token_bucket", "sliding_window|fixed_window|sliding_log", "token_bucket")
-	case "mode":
-		if p.choose(f, "write leased or exact, which never admit more than the limit", "optimistic", "leased", "exact") == "exact" {
-			r.Mode = Exact
-		}
 	case "on_store_error":
 		word := p.choose(f, "write open or closed", "local", "open", "closed")
 		r.HasPolicy = true
@@ -46,9 +42,64 @@ func (p *parser) option(r *Rule, f *field) {
 		if p.flag(f) {
 			p.Unsupported(f.Value.Pos, "shadow: true", "leave it out and the rule enforces, or remove the rule")
 		}
-	case "allowance":
-		p.Unsupported(f.KeyPos, "allowance", "remove it with mode optimistic, which it belongs to")
 	}
+}
+
+// mode reads how a rule is enforced, and its allowance. at is where the latter stands, or
+// the mode that implies one.
+func (p *parser) mode(r *Rule, mode, allowance *field) (at pos) {
+	if mode != nil {
+		at = mode.Pos()
+		switch p.choose(mode, "", "", "leased", "exact", "optimistic") {
+		case "exact":
+			r.Mode = limit.Exact
+		case "optimistic":
+			r.Mode = limit.Optimistic
+		case "":
+			return at // reported; what an allowance belongs to is not known
+		}
+	}
+	if allowance == nil {
+		return at
+	}
+	if r.Mode != limit.Optimistic {
+		p.Failf(allowance.KeyPos, "allowance belongs to mode optimistic; remove it, or write mode: optimistic")
+		return at
+	}
+	known := p.Count()
+	r.Allowance = p.tokens(allowance)
+	if p.Count() == known && (r.Allowance < 1 || r.Allowance > limit.MaxTokens) {
+		p.Failf(allowance.Pos(), "allowance: %d is not between 1 and %d", r.Allowance, limit.MaxTokens)
+		r.Allowance = 0
+	}
+	return allowance.Pos()
+}
+
+// debt gives an optimistic rule its allowance, and its terms room for that of a whole fleet.
+func (p *parser) debt(r *Rule, at pos) {
+	switch {
+	case r.Terms == nil && r.Allowance > 0:
+		p.Failf(at, "allowance: none goes with a limit of 0; remove it")
+		return
+	case r.Terms == nil:
+		return
+	case r.Allowance > r.Terms.Burst:
+		p.Failf(at, "allowance: %d is above the burst of %d; write that at most", r.Allowance, r.Terms.Burst)
+		return
+	case r.Allowance == 0:
+		r.Allowance = max(1, r.Terms.Burst/100)
+	}
+	r.Rate.Debt = r.Allowance * limit.MaxAgents
+	terms, err := r.Rate.Terms()
+	switch {
+	case r.Rate.Debt > limit.MaxTokens:
+		p.Failf(at, "allowance: with %d, a fleet of %d agents may owe more than %d tokens; write a smaller one",
+			r.Allowance, limit.MaxAgents, limit.MaxTokens)
+	case err != nil:
+		p.Failf(at, "allowance: with %d, a fleet of %d agents may owe more than refills in %v at %d per %v; write a smaller one, or another mode",
+			r.Allowance, limit.MaxAgents, limit.MaxFill, r.Rate.Requests, r.Rate.Period)
+	}
+	r.Terms = terms
 }
 
 // choose reads one of the words. Of the later ones, divided by "|", it says
@@ -111,8 +162,9 @@ func (at rateAt) of(field string) pos {
 	return at.requests
 }
 
-// limit reads the limit of a rule, in the long or the short form, and compiles it.
-func (p *parser) limit(r *Rule, f *field) {
+// limit reads the limit of a rule, in the long or the short form, and compiles it. It reports
+// whether that went well.
+func (p *parser) limit(r *Rule, f *field) bool {
 	known := p.Count()
 	at := rateAt{f.Pos(), f.Pos(), f.Pos()}
 	switch f.Value.Kind {
@@ -124,13 +176,14 @@ func (p *parser) limit(r *Rule, f *field) {
 		p.Failf(f.Pos(), `limit is not a rate; write "100/s" or {requests: 100, per: 1s}`)
 	}
 	if p.Count() > known {
-		return
+		return false
 	}
 	var err error
 	var field *limit.FieldError
 	if r.Terms, err = r.Rate.Terms(); errors.As(err, &field) {
 		p.Failf(at.of(field.Field), "%s: %s", field.Field, field.Problem)
 	}
+	return err == nil
 }
 
 // longLimit reads {requests: 100, per: 1s, burst: 200}.

@@ -123,7 +123,7 @@ func (p *parser) rule(v *value) {
 	}
 	r := &Rule{Rule: limit.Rule{Domain: p.domain}}
 	p.rules, p.begins = append(p.rules, r), append(p.begins, v.Pos)
-	var name, match, rate, unlimited *field
+	var name, match, rate, unlimited, mode, allowance *field
 	for f := range p.Fields(v, "a rule", ruleFields) {
 		switch f.Key {
 		case "name":
@@ -135,19 +135,28 @@ func (p *parser) rule(v *value) {
 		case "unlimited":
 			unlimited = f
 			r.Unlimited = p.flag(f)
+		case "mode":
+			mode = f
+		case "allowance":
+			allowance = f
 		default:
 			p.option(r, f)
 		}
 	}
 	p.name(r, v, name)
 	p.match(r, v, match)
+	at := p.mode(r, mode, allowance)
 	switch {
 	case rate != nil && r.Unlimited:
 		p.Failf(unlimited.KeyPos, `a rule with a limit cannot be unlimited; remove "limit" or "unlimited"`)
 	case rate != nil:
-		p.limit(r, rate)
+		if p.limit(r, rate) && r.Mode == limit.Optimistic {
+			p.debt(r, at)
+		}
 	case !r.Unlimited:
 		p.Failf(v.Pos, `a rule without a limit; add "limit: 100/s" or "unlimited: true"`)
+	case r.Allowance > 0:
+		p.Failf(at, "allowance: none goes with an unlimited rule; remove it")
 	}
 }
 

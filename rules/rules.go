@@ -24,28 +24,8 @@ type Rule struct {
 	// apart, ascending: those of the Any and Prefix patterns. Without any, all
 	// requests of the rule share one bucket.
 	Vary []int
-	// Mode is how the rule is enforced. In this version all modes go the exact path.
-	Mode Mode
 	// NoSplit forbids to divide a viral bucket of the rule (split: off). Nothing splits in this version.
 	NoSplit bool
-}
-
-// Mode is how a rule is enforced. The zero value is Leased.
-type Mode uint8
-
-const (
-	// Leased lets agents decide hot buckets from tokens that they took beforehand; never over the limit.
-	Leased Mode = iota
-	// Exact asks the store at every check.
-	Exact
-)
-
-// String is the mode's word in rules files.
-func (m Mode) String() string {
-	if m == Exact {
-		return "exact"
-	}
-	return "leased"
 }
 
 // Fit is how a pattern compares values. The zero value is Any.

@@ -29,6 +29,9 @@ func describe(r *Rule) string {
 		fmt.Fprintf(&b, " %d per %v burst %d", r.Rate.Requests, r.Rate.Period, r.Terms.Burst)
 	}
 	fmt.Fprintf(&b, " %v", r.Mode)
+	if r.Allowance > 0 {
+		fmt.Fprintf(&b, " allowance %d", r.Allowance)
+	}
 	if r.HasPolicy {
 		fmt.Fprintf(&b, " %v", r.OnStoreError)
 	}
@@ -183,9 +186,38 @@ func TestRuleIsWhole(t *testing.T) {
 		t.Errorf("terms %v, want %v", *got.Terms, *terms)
 	}
 	got.Terms = nil
-	want := limit.Rule{Domain: "api", Name: "a", Rate: rate, OnStoreError: limit.Closed, HasPolicy: true, Deadline: 10 * time.Millisecond}
-	if got.Rule != want || got.Mode != Exact || !got.NoSplit {
-		t.Errorf("%+v, want %+v, exact, unsplit", got, want)
+	want := limit.Rule{Domain: "api", Name: "a", Rate: rate, Mode: limit.Exact, OnStoreError: limit.Closed, HasPolicy: true,
+		Deadline: 10 * time.Millisecond}
+	if got.Rule != want || !got.NoSplit {
+		t.Errorf("%+v, want %+v, unsplit", got, want)
+	}
+}
+
+// The terms of an optimistic rule count the debts of a fleet; nothing else changes for it.
+func TestOptimisticTerms(t *testing.T) {
+	s := mustParse(t, `
+domain: api
+rules:
+  - {name: given,     match: [{key: a}], limit: {requests: 100, per: 1s, burst: 2000}, mode: optimistic, allowance: 7}
+  - {name: hundredth, match: [{key: b}], limit: {requests: 100, per: 1s, burst: 2000}, mode: optimistic}
+  - {name: one,       match: [{key: c}], limit: 100/s, mode: optimistic}
+  - {name: all,       match: [{key: d}], limit: 100/s, mode: optimistic, allowance: 100}
+  - {name: least,     match: [{key: e}], limit: 7/s, mode: optimistic}
+`)
+	for name, allowance := range map[string]limit.Tokens{"given": 7, "hundredth": 20, "one": 1, "all": 100, "least": 1} {
+		r := s.Rule("api", name)
+		rate := r.Rate
+		rate.Debt = allowance * limit.MaxAgents
+		terms, err := rate.Terms()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Mode != limit.Optimistic || r.Allowance != allowance || r.Rate != rate || *r.Terms != *terms {
+			t.Errorf("%s: %+v with %+v, want allowance %d, terms %+v", name, r.Rule, *r.Terms, allowance, *terms)
+		}
+		if room := r.Terms.Ceiling - r.Terms.Depth; room != limit.Ticks(allowance)*limit.MaxAgents*r.Terms.Emission {
+			t.Errorf("%s: room for a debt of %d ticks", name, room)
+		}
 	}
 }
 
