@@ -124,10 +124,14 @@ type Rules struct {
 	Snapshot string        // default none
 }
 
-// Hotkeys says which keys are shown as hot.
+// Hotkeys says which buckets are hot: those can be answered from leases.
 type Hotkeys struct {
-	Top     int     // keys that are followed, default 1000
-	MinRate float64 // checks a second below which a key is not hot, default 5
+	// Top is how many can be hot at once. Default 1000. More takes memory; a bucket beyond it asks the
+	// store at every check.
+	Top int
+	// MinRate is the tokens a second, asked of this agent, that make a bucket hot. Default 5. Lower puts more buckets on
+	// lease, with fewer checks to each call that it takes.
+	MinRate float64
 }
 
 // Datacenter is this one's part of the limits.

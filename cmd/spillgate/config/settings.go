@@ -100,14 +100,10 @@ var settings = []setting{
 			return later{(*text)(&c.Rules.Snapshot), "", "leave it out, it belongs to rules.store"}
 		}},
 
-	{"hotkeys.top", "", "hot keys that are followed",
-		func(c *Config) pflag.Value {
-			return later{integer(&c.Hotkeys.Top, 1, 1<<20), "1000", "leave it out, hot keys are not followed yet"}
-		}},
-	{"hotkeys.min_rate", "", "checks a second below which a key is not hot",
-		func(c *Config) pflag.Value {
-			return later{decimal(&c.Hotkeys.MinRate, 0, 1e9), "5", "leave it out, hot keys are not followed yet"}
-		}},
+	{"hotkeys.top", "", "hot keys that are followed at once",
+		func(c *Config) pflag.Value { return integer(&c.Hotkeys.Top, 1, 1<<20) }},
+	{"hotkeys.min_rate", "", "tokens a second that make a key hot",
+		func(c *Config) pflag.Value { return decimal(&c.Hotkeys.MinRate, 0.001, 1e9) }},
 
 	{"datacenter.name", "", "name of this data center",
 		func(c *Config) pflag.Value {
