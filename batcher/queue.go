@@ -92,13 +92,13 @@ func (q *queue) ring() {
 func (q *queue) run() {
 	defer q.batcher.calls.Done()
 	var load Load
-	var sent []*Claim
+	var done []*Claim
 	for {
 		q.next(&load)
 		if len(load.Entries) == 0 {
 			return
 		}
-		sent = q.call(&load, sent[:0])
+		done = q.call(&load, done[:0])
 	}
 }
 
@@ -119,7 +119,7 @@ func (q *queue) next(load *Load) {
 }
 
 // call sends one load and hands out the outcomes.
-func (q *queue) call(load *Load, sent []*Claim) []*Claim {
+func (q *queue) call(load *Load, done []*Claim) []*Claim {
 	b := q.batcher
 	ctx, cancel := context.WithTimeout(b.life, b.cfg.Timeout)
 	start := time.Now()
@@ -127,35 +127,38 @@ func (q *queue) call(load *Load, sent []*Claim) []*Claim {
 	cancel()
 	info := CallInfo{Shard: q.shard, Took: time.Since(start)}
 	load.tally(&info)
-	info.Claims, sent = q.settle(load, sent)
+	done = q.settle(load, done)
+	info.Claims = len(done)
 	b.stats.record(info)
 	if b.cfg.OnCall != nil {
 		b.cfg.OnCall(info)
 	}
-	for _, c := range sent {
-		c.Done(c)
+	// First those who order ahead: a caller who is told to wait must find what it was told.
+	for _, c := range done {
+		if c.Done != nil {
+			c.Done(c)
+		}
 	}
-	clear(sent)
-	return sent
+	for _, c := range done {
+		if c.group != nil {
+			c.group.finish(1)
+		}
+	}
+	clear(done)
+	return done
 }
 
-// settle shares out the grants of a call and wakes the callers. Claims whose Done is to be called, without the lock,
-// are appended to sent.
-func (q *queue) settle(load *Load, sent []*Claim) (claims int, _ []*Claim) {
+// settle shares out the grants of a call, and appends the claims that have their outcome.
+func (q *queue) settle(load *Load, done []*Claim) []*Claim {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	refunded, refunds := q.line.Settle(load, func(c *Claim) {
-		claims++
 		q.batcher.waiting.Add(-1) // before the caller can come back
-		if c.group != nil {
-			c.group.finish(1)
-		} else if c.Done != nil {
-			sent = append(sent, c)
-		}
+		done = append(done, c)
 	})
 	q.batcher.stats.refunded.Add(uint64(refunded))
 	q.batcher.waiting.Add(int64(refunds))
-	return claims, sent
+	return done
 }
 
 // close refuses new claims. What is queued still goes out, and so do refunds of the queue's own.

@@ -35,10 +35,11 @@ const (
 // nanoseconds of one monotonic clock.
 type Holding struct {
 	Bucket limit.Bucket
-	Terms  *limit.Terms
 
-	cur   atomic.Pointer[Grant] // never nil
-	asked atomic.Bool           // a request is due or in flight: Judge reports Renew once
+	id    string                      // of the bucket, as the caller builds it
+	terms atomic.Pointer[limit.Terms] // replaced by equal ones only
+	cur   atomic.Pointer[Grant]       // never nil
+	asked atomic.Bool                 // a request is due or in flight: Judge reports Renew once
 
 	missed atomic.Int64 // tokens asked for and not spent here, since the last request
 	denied atomic.Int64 // checks denied here, in all
@@ -94,8 +95,9 @@ func (t *Totals) Add(o Totals) {
 
 // New returns a Holding without tokens. perSecond is the demand that made the bucket hot; seed
 // spreads the pauses of agents.
-func New(b *limit.Bucket, t *limit.Terms, now int64, perSecond float64, seed uint64) *Holding {
-	h := &Holding{Bucket: *b, Terms: t}
+func New(id []byte, b *limit.Bucket, t *limit.Terms, now int64, perSecond float64, seed uint64) *Holding {
+	h := &Holding{Bucket: *b, id: string(id)}
+	h.terms.Store(t)
 	h.cur.Store(&Grant{terms: t, low: -1, renewAt: math.MaxInt64, asOf: now})
 	h.mu.demand = perSecond / float64(time.Second)
 	h.mu.lastAsk, h.mu.seenDemand = now-ttl, now
@@ -278,7 +280,7 @@ func (h *Holding) requestLocked(now int64, need limit.Tokens) Request {
 		h.giveBackLocked(cur)
 	}
 	want -= float64(cur.held() + h.mu.next.held())
-	r := Request{Want: limit.Tokens(max(0, min(want, float64(h.Terms.Burst)))), Sent: now}
+	r := Request{Want: limit.Tokens(max(0, min(want, float64(h.terms.Load().Burst)))), Sent: now}
 	r.Ask.Presence = max(1, min(limit.Presence, (now-h.mu.lastAsk)*limit.Presence/ttl))
 	h.takeOwedLocked(&r.Ask)
 	h.mu.lastAsk, h.mu.inFlight = now, true
@@ -397,7 +399,7 @@ func (h *Holding) Apply(r Request, a Answer, now int64) {
 
 // grantLocked makes a Grant of a reply.
 func (h *Holding) grantLocked(r Request, a *Answer, now int64) *Grant {
-	t, out := h.Terms, &a.Out
+	t, out := h.terms.Load(), &a.Out
 	g := &Grant{terms: t, tokens: out.Granted, epoch: out.Epoch, expires: r.Sent + ttl, asOf: now, level: out.Level, lag: out.Lag}
 	g.left.Store(int64(out.Granted))
 	free := t.Remaining(out.Level)
@@ -424,7 +426,7 @@ func (h *Holding) grantLocked(r Request, a *Answer, now int64) *Grant {
 // hintLocked is the pause after a reply that was not enough: the time in which each contender's token
 // refills, but not so long that the bucket runs full meanwhile.
 func (h *Holding) hintLocked(contenders int64) int64 {
-	t := h.Terms
+	t := h.terms.Load()
 	hint := max(contenders*min(mostHint, int64(t.Class.Duration(t.Emission))), leastHint)
 	hint = min(hint, mostHint, max(1, int64(t.Class.Duration(t.Depth))/2))
 	return min(h.jitterLocked(hint), mostHint)
@@ -515,7 +517,17 @@ func (h *Holding) Forget(now int64) {
 		return
 	}
 	h.retireLocked(cur, now)
-	h.cur.Store(&Grant{terms: h.Terms, low: -1, renewAt: math.MaxInt64, asOf: now})
+	h.cur.Store(&Grant{terms: h.terms.Load(), low: -1, renewAt: math.MaxInt64, asOf: now})
+}
+
+// deniedUntil is until when checks are denied without tokens.
+func (h *Holding) deniedUntil() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.next != nil {
+		return h.mu.next.denyUntil
+	}
+	return h.cur.Load().denyUntil
 }
 
 // State is what a Holding has at the moment.

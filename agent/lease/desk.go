@@ -1,0 +1,350 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/spillgate/spillgate/batcher"
+	"github.com/spillgate/spillgate/hotkeys"
+	"github.com/spillgate/spillgate/limit"
+)
+
+// Config of a Desk. All fields but Most and Seed are required.
+type Config struct {
+	// Tracker says which buckets are hot.
+	Tracker *hotkeys.Tracker
+	// Memory keeps what the store said of cold buckets.
+	Memory Memory
+	// Clock is a monotonic clock in nanoseconds.
+	Clock func() int64
+	// Send gives a claim to the batcher. An error means that it was not taken.
+	Send func(*batcher.Claim) error
+	// Most Holdings at a time; a bucket that becomes hot beyond it is decided as a cold one. Default 2,000.
+	Most int
+	// Seed spreads the pauses of agents.
+	Seed uint64
+}
+
+// Desk decides what an agent can decide without the store, and orders from the store what it will
+// need: the table of hot buckets, the memory of denials, the allowances of optimistic rules. Safe
+// for concurrent use.
+type Desk struct {
+	cfg     Config
+	table   *table
+	credits credits
+
+	mu struct {
+		sync.Mutex
+		ended  Totals // of Holdings that were released
+		counts Counts
+		all    []*Holding // reused by Tend
+	}
+}
+
+// Counts are totals of a Desk beside those of its Holdings.
+type Counts struct {
+	Promoted, Demoted uint64 // buckets that became hot, and cold
+	KnownDenied       uint64 // checks on cold buckets that were denied from memory
+	Charged           uint64 // tokens admitted ahead of the store
+	ChargesLost       uint64 // tokens of charges that may not have been counted
+}
+
+// NewDesk returns a Desk without Holdings.
+func NewDesk(cfg Config) (*Desk, error) {
+	if cfg.Most == 0 {
+		cfg.Most = 2000
+	}
+	if cfg.Tracker == nil || cfg.Memory == nil || cfg.Clock == nil || cfg.Send == nil {
+		return nil, errors.New("lease: Tracker, Memory, Clock and Send are required")
+	}
+	if cfg.Most < 1 {
+		return nil, fmt.Errorf("lease: Most is %d, it must be at least 1", cfg.Most)
+	}
+	return &Desk{cfg: cfg, table: newTable(cfg.Most)}, nil
+}
+
+// Check is a check on one bucket, in the terms of its rule.
+type Check struct {
+	Terms     *limit.Terms
+	N         limit.Tokens
+	Allowance limit.Tokens // above 0 for optimistic rules, where nothing has to be taken back
+}
+
+// Ruling is what a Desk says about a check.
+type Ruling struct {
+	Decision limit.Decision
+	// Decided: Decision stands. Else the check's take goes to the store, and its outcome to Learn.
+	Decided bool
+
+	holding *Holding
+	spent   Spent
+	charged bool
+}
+
+// Hot decides a check on a bucket, by its id, if it is hot. found is false if it is not.
+//
+// Hot path: 1 atomic read-modify-write, 1 clock read, no lock, 0 allocations.
+func (d *Desk) Hot(id []byte, c Check) (r Ruling, found bool) {
+	h := d.table.find(id)
+	if h == nil {
+		return r, false
+	}
+	if terms := h.terms.Load(); terms != c.Terms {
+		if *terms != *c.Terms {
+			d.release(h) // its tokens are those of another rule
+			return r, false
+		}
+		h.terms.Store(c.Terms)
+	}
+	return d.holds(h, c), true
+}
+
+// holds decides a check on a hot bucket.
+func (d *Desk) holds(h *Holding, c Check) Ruling {
+	r := Ruling{holding: h}
+	if c.N > c.Terms.Burst {
+		return r
+	}
+	for range 3 {
+		s := h.Spend(c.N)
+		now := d.cfg.Clock()
+		switch h.Judge(s, now) {
+		case AdmitAndRenew:
+			if step, request := h.Plan(now, 0); step == Send {
+				d.order(h, request, false)
+			}
+			fallthrough
+		case Admit:
+			return Ruling{Decision: s.Grant.Admitted(now, s.Left), Decided: true, holding: h, spent: s}
+		case Deny:
+			return Ruling{Decision: s.Grant.Denied(now, c.N), Decided: true, holding: h}
+		}
+		if c.N == 0 {
+			return r
+		}
+		step, request := h.Plan(now, c.N)
+		if step == Again {
+			continue
+		}
+		ahead := d.charge(&r, &h.Bucket, c, now)
+		if step == Send {
+			d.order(h, request, !ahead) // the check's own take follows, and sends it
+		}
+		return r
+	}
+	return r
+}
+
+// Cold decides a check on a bucket that Hot did not find, if that can be done without the store. It counts the
+// check for the tracker, and makes the bucket hot if it is time.
+func (d *Desk) Cold(id []byte, b *limit.Bucket, c Check) (r Ruling) {
+	now := d.cfg.Clock()
+	hot := d.cfg.Tracker.Touch(now, b.Sum(), uint32(min(max(1, c.N), math.MaxUint32))) == hotkeys.Hot
+	if k, ok := d.cfg.Memory.Get(b.Sum()); ok && (k.Terms == c.Terms || *k.Terms == *c.Terms) {
+		if r.Decision, r.Decided = k.denies(now, c.N); r.Decided {
+			d.count(func(n *Counts) { n.KnownDenied++ })
+			return r
+		}
+	}
+	if hot && c.N > 0 {
+		if h := d.promote(id, b, c.Terms, now); h != nil {
+			return d.holds(h, c)
+		}
+	}
+	d.charge(&r, b, c, now)
+	return r
+}
+
+// promote makes a Holding for a bucket; nil if there are too many.
+func (d *Desk) promote(id []byte, b *limit.Bucket, t *limit.Terms, now int64) *Holding {
+	rate, _ := d.cfg.Tracker.Rate(now, b.Sum())
+	h := New(id, b, t, now, rate, d.cfg.Seed)
+	there := d.table.insert(h)
+	if there == h {
+		d.count(func(n *Counts) { n.Promoted++ })
+	}
+	if there == nil || *there.terms.Load() != *t {
+		return nil
+	}
+	return there
+}
+
+// charge admits a check of an optimistic rule ahead of the store, if the allowance has room.
+func (d *Desk) charge(r *Ruling, b *limit.Bucket, c Check, now int64) bool {
+	if c.Allowance == 0 || c.N == 0 || c.N > c.Allowance || !d.credits.reserve(b.Sum(), c.N, c.Allowance, now) {
+		return false
+	}
+	claim := &batcher.Claim{Bucket: *b, Terms: c.Terms, Op: limit.Charge, N: c.N, Lazy: true, Done: d.charged}
+	if d.cfg.Send(claim) != nil {
+		d.credits.heard(b.Sum(), c.N, now)
+		return false
+	}
+	level := limit.Ticks(c.N) * c.Terms.Emission
+	if k, ok := d.cfg.Memory.Get(b.Sum()); ok && k.Terms == c.Terms {
+		level += k.levelAt(now)
+	}
+	r.Decision = c.Terms.Decide(c.N, limit.Outcome{Granted: c.N, Level: level})
+	r.Decided, r.charged = true, true
+	d.count(func(n *Counts) { n.Charged += uint64(c.N) })
+	return true
+}
+
+// charged is told of the outcome of a charge.
+func (d *Desk) charged(c *batcher.Claim) {
+	now := d.cfg.Clock()
+	if c.Err != nil {
+		d.credits.lose(c.Bucket.Sum(), c.N, now+int64(c.Terms.Class.Duration(c.Terms.Depth)))
+		d.count(func(n *Counts) { n.ChargesLost += uint64(c.N) })
+		return
+	}
+	d.credits.heard(c.Bucket.Sum(), c.N, now)
+	d.remember(&c.Bucket, c.Terms, c.Out, now)
+}
+
+func (d *Desk) remember(b *limit.Bucket, t *limit.Terms, out limit.Outcome, now int64) {
+	d.cfg.Memory.Set(Known{Sum: b.Sum(), Terms: t, Level: out.Level, Lag: out.Lag, AsOf: now})
+}
+
+// Learn takes the outcome of a take that a ruling left to the store, and gives the decision.
+func (d *Desk) Learn(r *Ruling, b *limit.Bucket, c Check, out limit.Outcome) limit.Decision {
+	decision := c.Terms.Decide(c.N, out)
+	now := d.cfg.Clock()
+	switch {
+	case decision.Reason != limit.OverLimit:
+	case r.holding != nil:
+		decision.RetryAfter = max(decision.RetryAfter, time.Duration(r.holding.deniedUntil()-now))
+	default:
+		d.remember(b, c.Terms, out, now)
+	}
+	return decision
+}
+
+// Undo takes back an admission, since another descriptor of its check was denied.
+func (d *Desk) Undo(r *Ruling) {
+	if r.Decided && r.Decision.Admitted && r.holding != nil && !r.charged {
+		r.holding.Unspend(r.spent)
+	}
+}
+
+// Ended reports whether a lease that a ruling spent of has ended by now; then the ruling does not stand.
+func (r *Ruling) Ended(now int64) bool { return r.spent.ok && now >= r.spent.Grant.expires }
+
+// Local reports whether the ruling is in the totals of a Holding.
+func (r *Ruling) Local() bool { return r.Decided && r.holding != nil && !r.charged }
+
+// Uncount takes a ruling out of the totals of its Holding: its check is counted elsewhere.
+func (r *Ruling) Uncount() {
+	switch {
+	case !r.Local():
+	case r.Decision.Admitted:
+		r.holding.extra.Add(1)
+	default:
+		r.holding.denied.Add(-1)
+	}
+}
+
+// Forget drops what is known of a bucket that is being reset.
+func (d *Desk) Forget(id []byte, b *limit.Bucket) {
+	d.cfg.Memory.Forget(b.Sum())
+	if h := d.table.find(id); h != nil {
+		h.Forget(d.cfg.Clock())
+	}
+}
+
+// order sends a request of a Holding.
+func (d *Desk) order(h *Holding, r Request, lazy bool) {
+	c := &batcher.Claim{Bucket: h.Bucket, Terms: h.terms.Load(), Op: limit.Lease, N: r.Want, Ask: r.Ask, Lazy: lazy}
+	c.Done = func(c *batcher.Claim) {
+		a := Answer{Out: c.Out, Rode: c.Rode, Failed: c.Err != nil, NotRun: errors.Is(c.Err, batcher.ErrNotRun)}
+		now := d.cfg.Clock()
+		h.Apply(r, a, now)
+		d.settle(h, h.Late(now))
+	}
+	if d.cfg.Send(c) != nil {
+		h.Apply(r, Answer{Failed: true, NotRun: true}, d.cfg.Clock())
+	}
+}
+
+// settle sends requests of a Holding that has ended. What cannot be sent ends by itself in the store.
+func (d *Desk) settle(h *Holding, requests []Request) {
+	for _, r := range requests {
+		_ = d.cfg.Send(&batcher.Claim{Bucket: h.Bucket, Terms: h.terms.Load(), Op: limit.Lease, Ask: r.Ask, Lazy: true})
+	}
+}
+
+// release ends a Holding: all it has goes back.
+func (d *Desk) release(h *Holding) {
+	if !d.table.remove(h) {
+		return
+	}
+	d.settle(h, h.Release(d.cfg.Clock()))
+	totals := h.State().Totals
+	d.count(func(n *Counts) {
+		n.Demoted++
+		d.mu.ended.Add(totals)
+	})
+}
+
+// Tend looks after the Holdings, some ten times a second: it tells the tracker what they served, returns
+// what nobody wants, and ends those that are not hot any more.
+func (d *Desk) Tend() {
+	now := d.cfg.Clock()
+	d.mu.Lock()
+	d.mu.all = d.table.all(d.mu.all[:0])
+	all := d.mu.all
+	d.mu.Unlock()
+	for _, h := range all {
+		wanted, request, send := h.Tend(now)
+		class := hotkeys.Hot
+		if wanted > 0 {
+			class = d.cfg.Tracker.Touch(now, h.Bucket.Sum(), uint32(min(wanted, math.MaxUint32)))
+		} else {
+			_, class = d.cfg.Tracker.Rate(now, h.Bucket.Sum())
+		}
+		if send {
+			d.order(h, request, true)
+		}
+		if class == hotkeys.Cold {
+			d.release(h)
+		}
+	}
+	d.credits.sweep(now)
+}
+
+// Close ends all Holdings.
+func (d *Desk) Close() {
+	for _, h := range d.table.all(nil) {
+		d.release(h)
+	}
+}
+
+func (d *Desk) count(f func(*Counts)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f(&d.mu.counts)
+}
+
+// Stats are totals since NewDesk, and what is held now.
+type Stats struct {
+	Counts
+	Totals
+	Holdings int
+	Held     limit.Tokens // unspent, on lease
+}
+
+// Stats returns them.
+func (d *Desk) Stats() Stats {
+	d.mu.Lock()
+	s := Stats{Counts: d.mu.counts, Totals: d.mu.ended}
+	d.mu.Unlock()
+	for _, h := range d.table.all(nil) {
+		state := h.State()
+		s.Holdings++
+		s.Held += state.Held
+		s.Totals.Add(state.Totals)
+	}
+	return s
+}
