@@ -73,21 +73,23 @@ type Check struct {
 	Allowance limit.Tokens // above 0 for optimistic rules, where nothing has to be taken back
 }
 
-// Ruling is what a Desk says about a check.
+// Ruling is what a Desk did for a check, for Learn, Undo and the accounts.
 type Ruling struct {
-	Decision limit.Decision
-	// Decided: Decision stands. Else the check's take goes to the store, and its outcome to Learn.
+	// Decided: the decision stands. Else the check's take goes to the store, and its outcome to Learn.
 	Decided bool
 
-	holding *Holding
-	spent   Spent
-	charged bool
+	admitted bool
+	charged  bool
+	holding  *Holding
+	spent    Spent
 }
 
-// Hot decides a check on a bucket, by its id, if it is hot. found is false if it is not.
+// Hot decides a check on a bucket, by its id, if it is hot; found is false if it is not. at is the
+// time, or 0 to read the clock. With a time that was read before, the caller looks at Ends once it has
+// come to the end of what it does: the leases may have ended since.
 //
-// Hot path: 1 atomic read-modify-write, 1 clock read, no lock, 0 allocations.
-func (d *Desk) Hot(id []byte, c Check) (r Ruling, found bool) {
+// Hot path: 1 atomic read-modify-write, at most 1 clock read, no lock, 0 allocations.
+func (d *Desk) Hot(id []byte, c *Check, at int64, out *limit.Decision) (r Ruling, found bool) {
 	h := d.table.find(id)
 	if h == nil {
 		return r, false
@@ -99,18 +101,20 @@ func (d *Desk) Hot(id []byte, c Check) (r Ruling, found bool) {
 		}
 		h.terms.Store(c.Terms)
 	}
-	return d.holds(h, c), true
+	return d.holds(h, c, at, out), true
 }
 
 // holds decides a check on a hot bucket.
-func (d *Desk) holds(h *Holding, c Check) Ruling {
-	r := Ruling{holding: h}
+func (d *Desk) holds(h *Holding, c *Check, at int64, out *limit.Decision) Ruling {
 	if c.N > c.Terms.Burst {
-		return r
+		return Ruling{holding: h}
 	}
-	for range 3 {
+	for {
 		s := h.Spend(c.N)
-		now := d.cfg.Clock()
+		now := at
+		if now == 0 {
+			now = d.cfg.Clock() // after Spend, see there
+		}
 		switch h.Judge(s, now) {
 		case AdmitAndRenew:
 			if step, request := h.Plan(now, 0); step == Send {
@@ -118,43 +122,50 @@ func (d *Desk) holds(h *Holding, c Check) Ruling {
 			}
 			fallthrough
 		case Admit:
-			return Ruling{Decision: s.Grant.Admitted(now, s.Left), Decided: true, holding: h, spent: s}
+			s.Grant.admitted(now, s.Left, out)
+			return Ruling{Decided: true, admitted: true, holding: h, spent: s}
 		case Deny:
-			return Ruling{Decision: s.Grant.Denied(now, c.N), Decided: true, holding: h}
+			s.Grant.denied(now, c.N, out)
+			return Ruling{Decided: true, holding: h}
 		}
-		if c.N == 0 {
+		if r, again := d.plan(h, c, now, out); !again {
 			return r
 		}
-		step, request := h.Plan(now, c.N)
-		if step == Again {
-			continue
-		}
-		ahead := d.charge(&r, &h.Bucket, c, now)
-		if step == Send {
-			d.order(h, request, !ahead) // the check's own take follows, and sends it
-		}
-		return r
 	}
-	return r
+}
+
+// plan orders what a check on a hot bucket needs that has no tokens here.
+func (d *Desk) plan(h *Holding, c *Check, now int64, out *limit.Decision) (r Ruling, again bool) {
+	r.holding = h
+	if c.N == 0 {
+		return r, false
+	}
+	step, request := h.Plan(now, c.N)
+	if step == Again {
+		return r, true
+	}
+	ahead := d.charge(&r, &h.Bucket, c, now, out)
+	if step == Send {
+		d.order(h, request, !ahead) // the check's own take follows, and sends it
+	}
+	return r, false
 }
 
 // Cold decides a check on a bucket that Hot did not find, if that can be done without the store. It counts the
 // check for the tracker, and makes the bucket hot if it is time.
-func (d *Desk) Cold(id []byte, b *limit.Bucket, c Check) (r Ruling) {
+func (d *Desk) Cold(id []byte, b *limit.Bucket, c *Check, out *limit.Decision) (r Ruling) {
 	now := d.cfg.Clock()
 	hot := d.cfg.Tracker.Touch(now, b.Sum(), uint32(min(max(1, c.N), math.MaxUint32))) == hotkeys.Hot
-	if k, ok := d.cfg.Memory.Get(b.Sum()); ok && (k.Terms == c.Terms || *k.Terms == *c.Terms) {
-		if r.Decision, r.Decided = k.denies(now, c.N); r.Decided {
-			d.count(func(n *Counts) { n.KnownDenied++ })
-			return r
-		}
+	if k, ok := d.cfg.Memory.Get(b.Sum()); ok && (k.Terms == c.Terms || *k.Terms == *c.Terms) && k.denies(now, c.N, out) {
+		d.count(func(n *Counts) { n.KnownDenied++ })
+		return Ruling{Decided: true}
 	}
 	if hot && c.N > 0 {
 		if h := d.promote(id, b, c.Terms, now); h != nil {
-			return d.holds(h, c)
+			return d.holds(h, c, now, out)
 		}
 	}
-	d.charge(&r, b, c, now)
+	d.charge(&r, b, c, now, out)
 	return r
 }
 
@@ -173,7 +184,7 @@ func (d *Desk) promote(id []byte, b *limit.Bucket, t *limit.Terms, now int64) *H
 }
 
 // charge admits a check of an optimistic rule ahead of the store, if the allowance has room.
-func (d *Desk) charge(r *Ruling, b *limit.Bucket, c Check, now int64) bool {
+func (d *Desk) charge(r *Ruling, b *limit.Bucket, c *Check, now int64, out *limit.Decision) bool {
 	if c.Allowance == 0 || c.N == 0 || c.N > c.Allowance || !d.credits.reserve(b.Sum(), c.N, c.Allowance, now) {
 		return false
 	}
@@ -186,8 +197,8 @@ func (d *Desk) charge(r *Ruling, b *limit.Bucket, c Check, now int64) bool {
 	if k, ok := d.cfg.Memory.Get(b.Sum()); ok && k.Terms == c.Terms {
 		level += k.levelAt(now)
 	}
-	r.Decision = c.Terms.Decide(c.N, limit.Outcome{Granted: c.N, Level: level})
-	r.Decided, r.charged = true, true
+	*out = c.Terms.Decide(c.N, limit.Outcome{Granted: c.N, Level: level})
+	r.Decided, r.admitted, r.charged = true, true, true
 	d.count(func(n *Counts) { n.Charged += uint64(c.N) })
 	return true
 }
@@ -209,37 +220,50 @@ func (d *Desk) remember(b *limit.Bucket, t *limit.Terms, out limit.Outcome, now 
 }
 
 // Learn takes the outcome of a take that a ruling left to the store, and gives the decision.
-func (d *Desk) Learn(r *Ruling, b *limit.Bucket, c Check, out limit.Outcome) limit.Decision {
-	decision := c.Terms.Decide(c.N, out)
+func (d *Desk) Learn(r *Ruling, b *limit.Bucket, t *limit.Terms, n limit.Tokens, out limit.Outcome) limit.Decision {
+	decision := t.Decide(n, out)
 	now := d.cfg.Clock()
 	switch {
 	case decision.Reason != limit.OverLimit:
 	case r.holding != nil:
 		decision.RetryAfter = max(decision.RetryAfter, time.Duration(r.holding.deniedUntil()-now))
 	default:
-		d.remember(b, c.Terms, out, now)
+		d.remember(b, t, out, now)
 	}
 	return decision
 }
 
 // Undo takes back an admission, since another descriptor of its check was denied.
-func (d *Desk) Undo(r *Ruling) {
-	if r.Decided && r.Decision.Admitted && r.holding != nil && !r.charged {
+func (r *Ruling) Undo() {
+	if r.spent.ok && r.admitted {
 		r.holding.Unspend(r.spent)
 	}
 }
 
-// Ended reports whether a lease that a ruling spent of has ended by now; then the ruling does not stand.
-func (r *Ruling) Ended(now int64) bool { return r.spent.ok && now >= r.spent.Grant.expires }
+// Ends is when the lease ends from which a check was admitted; ok is false without one.
+func (r *Ruling) Ends() (at int64, ok bool) {
+	if !r.spent.ok || !r.admitted {
+		return 0, false
+	}
+	return r.spent.Grant.expires, true
+}
 
-// Local reports whether the ruling is in the totals of a Holding.
+// Void says that the lease ended before the check did: it is not admitted, and its take goes to the
+// store, for the bucket that is returned.
+func (r *Ruling) Void() *limit.Bucket {
+	r.holding.extra.Add(1) // spent without a check
+	*r = Ruling{holding: r.holding}
+	return &r.holding.Bucket
+}
+
+// Local reports whether a ruling is in the totals of its Holding.
 func (r *Ruling) Local() bool { return r.Decided && r.holding != nil && !r.charged }
 
 // Uncount takes a ruling out of the totals of its Holding: its check is counted elsewhere.
 func (r *Ruling) Uncount() {
 	switch {
 	case !r.Local():
-	case r.Decision.Admitted:
+	case r.admitted:
 		r.holding.extra.Add(1)
 	default:
 		r.holding.denied.Add(-1)

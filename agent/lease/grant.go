@@ -65,12 +65,12 @@ func (g *Grant) levelAt(now, left int64) limit.Ticks {
 	return max(0, level-limit.Ticks(max(0, left))*g.terms.Emission)
 }
 
-// Admitted is the decision on a check whose tokens came from the grant, when left were left.
+// admitted is the decision on a check whose tokens came from the grant, when left were left.
 //
 // Hot path: 0 allocations, no lock.
-func (g *Grant) Admitted(now, left int64) limit.Decision {
+func (g *Grant) admitted(now, left int64, d *limit.Decision) {
 	level := g.levelAt(now, left)
-	return limit.Decision{
+	*d = limit.Decision{
 		Admitted:   true,
 		Reason:     limit.OK,
 		Limit:      g.terms.Burst,
@@ -80,14 +80,10 @@ func (g *Grant) Admitted(now, left int64) limit.Decision {
 	}
 }
 
-// Denied is the decision on a check of n tokens that the grant denies: the wait is until the bucket has them,
+// denied is the decision on a check of n tokens that the grant denies: the wait is until the bucket has them,
 // but at least until something else may be had here.
-func (g *Grant) Denied(now int64, n limit.Tokens) limit.Decision {
-	left := int64(g.held())
-	d := g.terms.Decide(n, limit.Outcome{Level: g.levelAt(now, left), Lag: g.lag})
-	if n > 0 && d.Reason != limit.Never {
-		d.Admitted, d.Reason = false, limit.OverLimit
-		d.RetryAfter = max(d.RetryAfter, time.Duration(g.denyUntil-now), time.Nanosecond)
-	}
-	return d
+func (g *Grant) denied(now int64, n limit.Tokens, d *limit.Decision) {
+	*d = g.terms.Decide(n, limit.Outcome{Level: g.levelAt(now, int64(g.held())), Lag: g.lag})
+	d.Admitted, d.Reason = false, limit.OverLimit
+	d.RetryAfter = max(d.RetryAfter, time.Duration(g.denyUntil-now))
 }

@@ -28,18 +28,19 @@ type Memory interface {
 const knownFor = mostHint
 
 // denies says whether n tokens cannot be there yet, and the decision that follows.
-func (k *Known) denies(now int64, n limit.Tokens) (limit.Decision, bool) {
+func (k *Known) denies(now int64, n limit.Tokens, d *limit.Decision) bool {
 	t := k.Terms
-	if n == 0 || n > t.Burst || now >= k.AsOf+knownFor {
-		return limit.Decision{}, false
+	missing := k.Level + limit.Ticks(n)*t.Emission - t.Depth
+	if n == 0 || n > t.Burst || missing <= 0 || now >= k.AsOf+knownFor {
+		return false
 	}
-	wait := k.AsOf + int64(t.Class.Duration(k.Level+limit.Ticks(n)*t.Emission-t.Depth)) + k.Lag - now
-	if k.Level+limit.Ticks(n)*t.Emission <= t.Depth || wait <= 0 {
-		return limit.Decision{}, false
+	wait := k.AsOf + int64(t.Class.Duration(missing)) + k.Lag - now
+	if wait <= 0 {
+		return false
 	}
-	d := t.Decide(n, limit.Outcome{Level: k.levelAt(now), Lag: k.Lag})
+	*d = t.Decide(n, limit.Outcome{Level: k.levelAt(now), Lag: k.Lag})
 	d.Admitted, d.Reason, d.RetryAfter = false, limit.OverLimit, time.Duration(wait)
-	return d, true
+	return true
 }
 
 func (k *Known) levelAt(now int64) limit.Ticks {
