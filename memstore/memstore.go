@@ -65,6 +65,8 @@ type hash struct {
 	newest int64       // generation of the newest write
 	clock  limit.Ticks // its time, in whole steps
 	cells  table
+	// leased are the cells that have a lease record; their slots hold elsewhere.
+	leased map[limit.Sum]leasedCell
 	// cur and prev count the cells last written in the newest generation and in the one before.
 	cur, prev int
 }
@@ -118,24 +120,32 @@ func (sh *shard) applyLocked(nanos int64, sum limit.Sum, e *batcher.Entry, most 
 		lag, gen, now = h.lag(gen, now), h.newest, h.clock
 	}
 	at, tat := h.cells.find(sum), now
-	if at != nil && at.age >= ageOf(gen-1) {
+	alive := at != nil && at.age >= ageOf(gen-1)
+	if e.Op == limit.Lease || alive && at.tat == elsewhere {
+		return sh.applyLeasedLocked(nanos, h, at, sum, e, gen, now, lag, most)
+	}
+	if alive {
 		if tat = at.tat; at.age < ageOf(gen) {
 			tat -= h.class.Span()
 		}
 	}
 	next, granted, write := e.Terms.Apply(e.Op, e.N, tat, now)
-	if write {
-		if gen != h.newest {
-			sh.openLocked(nanos, h, gen, now)
-			at = h.cells.find(sum)
-		} else if now >= h.clock+h.step {
-			h.clock = now
-		}
-		if !sh.storeLocked(nanos, h, at, sum, next, most) {
-			return limit.Outcome{}, errFull
-		}
+	if write && !sh.writeLocked(nanos, h, at, sum, next, gen, now, most) {
+		return limit.Outcome{}, errFull
 	}
 	return limit.Outcome{Granted: granted, Level: max(0, next-now), Lag: lag}, nil
+}
+
+// writeLocked stores a cell as of a moment that the clock then shows. It is false when
+// there is no room for one more living cell.
+func (sh *shard) writeLocked(nanos int64, h *hash, at *slot, sum limit.Sum, tat limit.Ticks, gen int64, now limit.Ticks, most int) bool {
+	if gen != h.newest {
+		sh.openLocked(nanos, h, gen, now)
+		at = h.cells.find(sum)
+	} else if now >= h.clock+h.step {
+		h.clock = now
+	}
+	return sh.storeLocked(nanos, h, at, sum, tat, most)
 }
 
 // lag is by how much a time is behind the recorded clock, in nanoseconds of whole
@@ -164,6 +174,7 @@ func (sh *shard) openLocked(nanos int64, h *hash, gen int64, now limit.Ticks) {
 		h.prev = h.cur
 	}
 	h.newest, h.clock, h.cur = gen, now, 0
+	h.forgetLeases()
 	if 16*(h.prev+leastSlots) < len(h.cells.slots) {
 		h.cells.rebuild(h.oldest()) // after a flood
 	}

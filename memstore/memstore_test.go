@@ -132,7 +132,7 @@ func TestApply(t *testing.T) {
 }
 
 func TestGenerations(t *testing.T) {
-	daily := terms(t, 86400, 24*time.Hour, 4)   // a token a second, full in a generation of 4 s
+	daily := terms(t, 86400, 24*time.Hour, 2)   // a token a second, full in half a generation of 4 s
 	const start, end = 1000 * 4e9, 1001*4e9 - 1 // a generation
 	for _, tt := range []struct {
 		name    string
@@ -144,16 +144,17 @@ func TestGenerations(t *testing.T) {
 		{"on the boundary", end, end + 1, 0},
 		{"a nanosecond before the first token", end, end + second - 1, 0},
 		{"the first token, read from the generation before", end, end + second, 1},
-		{"at the end of the next generation", end, end + 4*second - 1, 3},
-		{"full, two generations on", end, end + 4*second, 4},
-		{"full, long after", end, end + 1e6*second, 4},
-		{"drained at a start", start, start + 4*second - 1, 3},
-		{"drained at a start, full in the next", start, start + 4*second, 4},
+		{"a nanosecond before it is full", end, end + 2*second - 1, 1},
+		{"at the end of the next generation", end, end + 4*second, 2},
+		{"two generations on", end, end + 4*second + 1, 2},
+		{"long after", end, end + 1e6*second, 2},
+		{"drained at a start", start, start + 2*second - 1, 1},
+		{"drained at a start, full in the next", start, start + 4*second, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newStore(t, Config{})
 			b := s.bucket("b")
-			if out := s.must(t, b, daily, limit.Take, 4, tt.drained); out.Granted != 4 {
+			if out := s.must(t, b, daily, limit.Take, 2, tt.drained); out.Granted != 2 {
 				t.Fatalf("drain: %+v", out)
 			}
 			if out := s.must(t, b, daily, limit.TakePartial, 100, tt.at); out.Granted != tt.granted {
@@ -165,7 +166,7 @@ func TestGenerations(t *testing.T) {
 
 // TestNewestWriteWins: a cell in both generations is read from the current one.
 func TestNewestWriteWins(t *testing.T) {
-	s, slow := newStore(t, Config{}), terms(t, 10, 4*time.Second, 0)
+	s, slow := newStore(t, Config{}), terms(t, 10, 2*time.Second, 0)
 	b := s.bucket("b")
 	s.must(t, b, slow, limit.Take, 10, 7*second)
 	s.must(t, b, slow, limit.Reset, 0, 9*second)
@@ -178,7 +179,7 @@ func TestNewestWriteWins(t *testing.T) {
 }
 
 func TestDeniedAndPeekedCreateNothing(t *testing.T) {
-	s, slow := newStore(t, Config{}), terms(t, 10, 4*time.Second, 0)
+	s, slow := newStore(t, Config{}), terms(t, 10, 2*time.Second, 0)
 	b := s.bucket("b")
 	for _, now := range []int64{5 * second, 9 * second, 100 * second} {
 		s.must(t, b, slow, limit.Take, 11, now)
@@ -278,21 +279,21 @@ func TestClockBackByLessThanAStep(t *testing.T) {
 // into their hash finds its place.
 func TestClockBackAfterASweep(t *testing.T) {
 	s := newStore(t, Config{})
-	short, long := terms(t, 4, 4*time.Second, 0), terms(t, 64, 64*time.Second, 0)
+	short, long := terms(t, 2, 2*time.Second, 0), terms(t, 64, 62*time.Second, 0)
 	all := s.neighbours(2)
-	s.must(t, all[0], short, limit.Take, 4, 100*second)
+	s.must(t, all[0], short, limit.Take, 2, 100*second)
 	s.must(t, all[1], long, limit.Take, 1, 200*second) // opens a generation: the short cell goes
 	if got := s.Cells(); got != 1 {
 		t.Fatalf("%d cells, want the short one dropped", got)
 	}
 	// The clock is set back to the moment after the drain. The store has seen t=200, where the bucket is full
-	// for the first time: 4 tokens, and no more until 201.
+	// for the first time: 2 tokens, and no more until 201.
 	var granted limit.Tokens
 	for at := 100 * second; at < 201*second; at += second / 2 {
 		granted += s.must(t, all[0], short, limit.TakePartial, 100, at).Granted
 	}
-	if granted != 4 {
-		t.Errorf("granted %d up to t=201, want 4", granted)
+	if granted != 2 {
+		t.Errorf("granted %d up to t=201, want 2", granted)
 	}
 }
 
@@ -310,7 +311,7 @@ func TestLagIsInWholeMicroseconds(t *testing.T) {
 // TestFull: at MaxCells new buckets are refused and the known ones go on, in the next
 // generation too.
 func TestFull(t *testing.T) {
-	s, slow := newStore(t, Config{MaxCells: 2 * shards}), terms(t, 2, 4*time.Second, 0)
+	s, slow := newStore(t, Config{MaxCells: 2 * shards}), terms(t, 2, 2*time.Second, 0)
 	all := s.neighbours(4)
 	for _, b := range all[:2] {
 		s.must(t, b, slow, limit.Take, 1, 4*second)
@@ -358,7 +359,7 @@ func TestFull(t *testing.T) {
 // TestFullOfOtherClasses: cells of a class that nobody writes any more do not keep others out.
 func TestFullOfOtherClasses(t *testing.T) {
 	s := newStore(t, Config{MaxCells: 2 * shards})
-	short, long := terms(t, 2, 4*time.Second, 0), terms(t, 2, 1000*time.Hour, 0)
+	short, long := terms(t, 2, 2*time.Second, 0), terms(t, 2, 1000*time.Hour, 0)
 	all := s.neighbours(3)
 	s.must(t, all[0], long, limit.Take, 1, 100*second)
 	s.must(t, all[1], short, limit.Take, 1, 100*second)
@@ -373,7 +374,7 @@ func TestFullOfOtherClasses(t *testing.T) {
 
 // TestMemoryIsFreed: a flood's cells go with their generations, in every class.
 func TestMemoryIsFreed(t *testing.T) {
-	s, short, long := newStore(t, Config{}), terms(t, 2, 4*time.Second, 0), terms(t, 2, 64*time.Second, 0)
+	s, short, long := newStore(t, Config{}), terms(t, 2, 2*time.Second, 0), terms(t, 2, 62*time.Second, 0)
 	const flood = 10_000
 	for i := range flood {
 		b := s.bucket(fmt.Sprint(i))

@@ -41,7 +41,7 @@ type call struct {
 }
 
 // load sorts entries into groups and, within a group, into runs that share
-// terms, op and number.
+// terms, op and, leases apart, number.
 func (c *call) load(l *layout, entries []*batcher.Entry) {
 	c.layout = l
 	c.items = c.items[:0]
@@ -58,16 +58,24 @@ func compareItems(a, b item) int {
 			cmp.Compare(a.class.Length, b.class.Length), cmp.Compare(a.class.Kind, b.class.Kind))
 	}
 	x, y := a.entry, b.entry
-	if x.Terms == y.Terms && x.Op == y.Op && x.N == y.N {
+	if x.Terms == y.Terms && x.Op == y.Op && (x.N == y.N || x.Op == limit.Lease) {
 		return 0
 	}
-	return cmp.Or(cmp.Compare(x.Op, y.Op), cmp.Compare(x.N, y.N), cmp.Compare(x.Terms.Emission, y.Terms.Emission),
+	return cmp.Or(cmp.Compare(x.Op, y.Op), cmp.Compare(runN(x), runN(y)), cmp.Compare(x.Terms.Emission, y.Terms.Emission),
 		cmp.Compare(x.Terms.Depth, y.Terms.Depth), cmp.Compare(x.Terms.Ceiling, y.Terms.Ceiling))
+}
+
+// runN is the number that stands in a run's header. A lease carries its numbers itself.
+func runN(e *batcher.Entry) limit.Tokens {
+	if e.Op == limit.Lease {
+		return 0
+	}
+	return e.N
 }
 
 // sameRun reports whether two entries of one group can share a run's header.
 func sameRun(a, b *batcher.Entry) bool {
-	return a.Op == b.Op && a.N == b.N && (a.Terms == b.Terms || *a.Terms == *b.Terms)
+	return a.Op == b.Op && (a.N == b.N || a.Op == limit.Lease) && (a.Terms == b.Terms || *a.Terms == *b.Terms)
 }
 
 // encode builds the arguments of EVALSHA or EVAL for a call made when the
@@ -91,8 +99,11 @@ func (c *call) encode(command, script string, names *nameCache, nanos, stamp int
 				n++
 			}
 			t := e.Terms
-			c.numbers = appendNumbers(c.numbers, float64(e.Op), float64(e.N), float64(t.Emission), float64(t.Depth),
+			c.numbers = appendNumbers(c.numbers, float64(e.Op), float64(runN(e)), float64(t.Emission), float64(t.Depth),
 				float64(t.Ceiling), float64(n))
+			if e.Op == limit.Lease {
+				c.appendAsks(c.items[i : i+n])
+			}
 			i += n
 		}
 	}
@@ -103,6 +114,15 @@ func (c *call) encode(command, script string, names *nameCache, nanos, stamp int
 		c.args = append(c.args, c.items[i].entry.Bucket.ID())
 	}
 	return c.args
+}
+
+// appendAsks appends what each of the lease entries carries.
+func (c *call) appendAsks(items []item) {
+	for _, it := range items {
+		e, a := it.entry, &it.entry.Ask
+		c.numbers = appendNumbers(c.numbers, float64(e.N), float64(a.Epoch), float64(a.Settled), float64(a.Returned),
+			float64(a.Take), float64(a.Presence))
+	}
 }
 
 // appendNumbers appends values as the script reads them.
@@ -134,11 +154,22 @@ const (
 // generations. They are sent again with the time that the reply told.
 var errClock = errors.New("the server's clock is outside the generations that the call named")
 
+// values is the number of values in the script's reply.
+func (c *call) values() int {
+	n := 2 + 2*len(c.items)
+	for _, it := range c.items {
+		if it.entry.Op == limit.Lease {
+			n += 3
+		}
+	}
+	return n
+}
+
 // decode sets the outcome of every entry from the script's reply and returns
 // the server's time in microseconds.
 func (c *call) decode(reply []byte) (micros int64, err error) {
 	n, b, err := msgp.ReadArrayHeaderBytes(reply)
-	if err != nil || int(n) != 2+2*len(c.items) {
+	if err != nil || int(n) != c.values() {
 		return 0, fmt.Errorf("redisshard: the script answered %d values for %d entries: %v", n, len(c.items), err)
 	}
 	next := func() (v int64) {
@@ -153,9 +184,14 @@ func (c *call) decode(reply []byte) (micros int64, err error) {
 		granted, level := next(), next()
 		e := it.entry
 		e.Out, e.Err = limit.Outcome{}, nil
+		var taken, epoch, contenders int64
+		if e.Op == limit.Lease {
+			taken, epoch, contenders = next(), next(), next()
+		}
 		switch {
 		case granted >= 0:
-			e.Out = limit.Outcome{Granted: limit.Tokens(granted), Level: limit.Ticks(level), Lag: lag}
+			e.Out = limit.Outcome{Granted: limit.Tokens(granted), Level: limit.Ticks(level), Lag: lag,
+				Taken: limit.Tokens(taken), Epoch: epoch, Contenders: contenders}
 		case granted == codeDamaged:
 			e.Err = fmt.Errorf("%w: bucket %q", batcher.ErrDamaged, e.Bucket.ID())
 		case granted == codeClock:

@@ -28,6 +28,14 @@ type twins struct {
 
 	near []limit.Bucket // in one tag here and under one lock there
 	far  []limit.Bucket // anywhere
+
+	leases []grant // what the history has had of leases
+}
+
+// grant is a lease, or what is left of it to settle.
+type grant struct {
+	epoch int64
+	n     limit.Tokens
 }
 
 const memstoreLocks = 64
@@ -59,6 +67,7 @@ func (w *twins) fresh(t *rapid.T) *memstore.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.leases = nil
 	return mem
 }
 
@@ -77,8 +86,11 @@ func (w *twins) compare(t *rapid.T, mem *memstore.Store, entries []*batcher.Entr
 	for i, e := range entries {
 		want[i].Out.Lag = lag
 		if e.Out != want[i].Out || (e.Err == nil) != (want[i].Err == nil) {
-			t.Fatalf("at %d, entry %d, %+v, op %d of %d: the script gives %+v, %v; the twin %+v, %v",
-				w.now, i, *e.Terms, e.Op, e.N, e.Out, e.Err, want[i].Out, want[i].Err)
+			t.Fatalf("at %d, entry %d, %+v, op %d of %d, %+v: the script gives %+v, %v; the twin %+v, %v",
+				w.now, i, *e.Terms, e.Op, e.N, e.Ask, e.Out, e.Err, want[i].Out, want[i].Err)
+		}
+		if e.Out.Granted > 0 && e.Op == limit.Lease {
+			w.leases = append(w.leases, grant{e.Out.Epoch, e.Out.Granted})
 		}
 	}
 }
@@ -105,18 +117,46 @@ func drawClass(t *rapid.T) limit.Class {
 	return class
 }
 
-func drawEntry(t *rapid.T, b limit.Bucket, terms *limit.Terms, round int) *batcher.Entry {
-	n := rapid.OneOf(rapid.Int64Range(0, 5), rapid.Int64Range(0, 2*int64(terms.Burst)), rapid.Just(int64(limit.MaxTokens))).Draw(t, "n")
-	return &batcher.Entry{Bucket: b, Terms: terms, Op: limit.Op(rapid.IntRange(1, 5).Draw(t, "op")),
-		N: min(limit.Tokens(n), limit.MaxTokens), Round: round}
+func (w *twins) drawEntry(t *rapid.T, b limit.Bucket, terms *limit.Terms, round int) *batcher.Entry {
+	e := &batcher.Entry{Bucket: b, Terms: terms, Op: limit.Op(rapid.IntRange(1, 8).Draw(t, "op")),
+		N: drawTokens(t, terms, "n"), Round: round}
+	if e.Op >= limit.Lease {
+		e.Op, e.Ask = limit.Lease, w.drawAsk(t, terms)
+	}
+	return e
+}
+
+func drawTokens(t *rapid.T, terms *limit.Terms, label string) limit.Tokens {
+	n := rapid.OneOf(rapid.Int64Range(0, 5), rapid.Int64Range(0, 2*int64(terms.Burst)), rapid.Just(int64(limit.MaxTokens))).Draw(t, label)
+	return min(limit.Tokens(n), limit.MaxTokens)
+}
+
+// drawAsk draws an account of what was granted, mostly true, or of anything.
+func (w *twins) drawAsk(t *rapid.T, terms *limit.Terms) (a limit.Ask) {
+	if len(w.leases) > 0 && rapid.IntRange(0, 3).Draw(t, "an account") > 0 {
+		i := rapid.IntRange(max(0, len(w.leases)-5), len(w.leases)-1).Draw(t, "lease")
+		a.Epoch, a.Settled = w.leases[i].epoch, w.leases[i].n
+		if rapid.Bool().Draw(t, "not of all") {
+			a.Settled = limit.Tokens(rapid.Int64Range(0, int64(a.Settled)+3).Draw(t, "settled"))
+		}
+		a.Returned = limit.Tokens(rapid.Int64Range(0, int64(a.Settled)+1).Draw(t, "returned"))
+	} else {
+		a.Epoch = w.now/limit.LeaseTTL.Microseconds() + rapid.Int64Range(-3, 1).Draw(t, "epoch")
+		a.Settled, a.Returned = drawTokens(t, terms, "settled"), drawTokens(t, terms, "returned")
+	}
+	if rapid.Bool().Draw(t, "waiting") {
+		a.Take = drawTokens(t, terms, "take")
+	}
+	a.Presence = rapid.OneOf(rapid.Int64Range(0, limit.Presence), rapid.Int64Range(0, 1<<26)).Draw(t, "presence")
+	return a
 }
 
 // drawEntries draws a call: a few buckets, each up to three times.
-func drawEntries(t *rapid.T, buckets []limit.Bucket, terms func(i int) *limit.Terms) (entries []*batcher.Entry) {
+func (w *twins) drawEntries(t *rapid.T, buckets []limit.Bucket, terms func(i int) *limit.Terms) (entries []*batcher.Entry) {
 	count := make([]int, len(buckets))
 	for range rapid.IntRange(1, 8).Draw(t, "entries") {
 		i := rapid.IntRange(0, len(buckets)-1).Draw(t, "bucket")
-		entries = append(entries, drawEntry(t, buckets[i], terms(i), count[i]))
+		entries = append(entries, w.drawEntry(t, buckets[i], terms(i), count[i]))
 		count[i]++
 	}
 	return entries
@@ -126,7 +166,7 @@ func drawEntries(t *rapid.T, buckets []limit.Bucket, terms func(i int) *limit.Te
 // back the two differ: the script only knows the hashes that a call names.
 func (w *twins) backAndForth(t *rapid.T) {
 	mem, class := w.fresh(t), drawClass(t)
-	length := class.Length.Microseconds()
+	length, epoch := class.Length.Microseconds(), limit.LeaseTTL.Microseconds()
 	terms := []*limit.Terms{drawTerms(t, class), drawTerms(t, class), drawTerms(t, class)}
 	w.now = length + rapid.Int64Range(1, 1<<51).Draw(t, "start")
 	newest := w.now
@@ -140,11 +180,13 @@ func (w *twins) backAndForth(t *rapid.T) {
 			rapid.Int64Range(-length, length),
 			rapid.Int64Range(-length/4096-1, length/4096+1),
 			rapid.Int64Range(0, 5*length),
+			rapid.Int64Range(-epoch/2, 2*epoch),
+			rapid.SampledFrom([]int64{epoch - w.now%epoch, epoch - w.now%epoch - 1, -w.now % epoch, -w.now%epoch - 1, 2 * epoch}),
 			rapid.SampledFrom([]int64{length - at, length - at - 1, length - at + 1, -at, -at - 1, -at + 1, length / 4096, length / 16, 2*length - at}),
 		).Draw(t, "move")
 		w.now = max(w.now+move, newest-length+1)
 		newest = max(newest, w.now)
-		w.compare(t, mem, drawEntries(t, w.near, func(int) *limit.Terms {
+		w.compare(t, mem, w.drawEntries(t, w.near, func(int) *limit.Terms {
 			return terms[rapid.IntRange(0, len(terms)-1).Draw(t, "terms")]
 		}))
 	}
@@ -164,10 +206,11 @@ func (w *twins) onlyForth(t *rapid.T) {
 		w.now += rapid.OneOf(
 			rapid.Int64Range(0, 3),
 			rapid.Int64Range(0, 2*length),
+			rapid.Int64Range(0, 2*limit.LeaseTTL.Microseconds()),
 			rapid.SampledFrom([]int64{length - w.now%length, length - w.now%length - 1, 2*length - w.now%length}),
 		).Draw(t, "move")
 		w.now = min(w.now, 1<<52)
-		w.compare(t, mem, drawEntries(t, w.far, func(i int) *limit.Terms { return terms[i%len(terms)] }))
+		w.compare(t, mem, w.drawEntries(t, w.far, func(i int) *limit.Terms { return terms[i%len(terms)] }))
 	}
 }
 

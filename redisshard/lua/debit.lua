@@ -3,16 +3,22 @@
 -- KEYS     per group four hashes: the generations base .. base+3 of one tag, class and bin
 -- ARGV[1]  numbers (big-endian float64): time in us since 1970 (0: ask TIME), number of groups;
 --            per group: length us, ticks per us, base, number of entries, number of runs;
---              per run: op, n, emission, depth, ceiling, number of entries
+--              per run: op, n, emission, depth, ceiling, number of entries;
+--                op 6 (lease), per entry, in place of the run's n: n, epoch, settled, returned, take, presence
 -- ARGV[2]  and on: the fields of the entries, in order; none stands twice in a group
 -- returns  a MessagePack array: time, lag us, and per entry: granted, level (TAT - now), or a code and 0:
 --            -1  the cell or its hash is damaged: this entry did not run
 --            -2  the time is outside generations base+1 .. base+3: this entry did not run
+--          and after them, if the op is 6: taken, epoch, contenders
+--
+-- A cell is its TAT or, while tokens are out on lease, "TAT epoch out before seen seen_before": the fields
+-- of limit.Cell. TAT and epoch count from the start of the generation, except that an epoch of ARGV or of a reply
+-- counts from 1970. An epoch is limit.LeaseTTL, 2 s.
 --
 -- Field '~' of a hash is its clock: the newest time of a write, in ticks, recorded in steps of
 -- span/4096; or span, once a newer generation was opened. Time never runs back past it.
-local call, pcall, floor, num, max, format = redis.call, redis.pcall, math.floor, tonumber, math.max, string.format
-local read, args = struct.unpack, ARGV
+local call, pcall, floor, num, min, max = redis.call, redis.pcall, math.floor, tonumber, math.min, math.max
+local format, match, read, args = string.format, string.match, struct.unpack, ARGV
 local numbers = args[1]
 local time, groups, at = read('>dd', numbers)
 if time == 0 then
@@ -38,10 +44,85 @@ local function apply(op, n, emission, depth, ceiling, step, tat, now)
     if granted > n then granted = n end
     if granted > 0 then return granted, tat + granted * emission, true end
   elseif op == 4 then
-    local granted = math.min(n, floor(depth / emission))
+    local granted = min(n, floor(depth / emission))
     if granted > 0 and tat > now then return granted, max(now, tat - granted * emission), true end
+  elseif op == 5 then
+    return 0, now, true
   end
   return 0, tat, dirty
+end
+
+-- The twin of limit.Terms.ApplyLeased, bit for bit: for op 6, and for every op on a cell that is no plain TAT. shift is
+-- span if the cell was read from the generation before, first the epoch with which the one in force began. Returns
+-- granted, the new TAT, what to store if anything, and taken, epoch, contenders.
+--
+-- Where a product may be beyond 2^53, it is cut to depth, which is below.
+local function leased(op, n, emission, depth, ceiling, step, now, cell, tat, shift, span, ttl, first,
+    settles, settled, returned, take, presence)
+  local epoch, out, before, seen, older = 0, 0, 0, 0, 0
+  if cell and not tat then
+    tat, epoch, out, before, seen, older = match(cell, '^(-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
+    if tat then
+      tat, epoch, out, before, seen, older = num(tat), num(epoch), num(out), num(before), num(seen), num(older)
+      local valid = epoch * ttl < span and max(out, before) <= 2^40 and max(seen, older) <= 2^25
+      tat, epoch = valid and tat - shift, epoch - shift / ttl
+    end
+  end
+  if not (tat and tat % 1 == 0 and tat < 1e14 and tat > -1e14) then
+    if op == 5 then return 0, now, format('%d', now) end
+    return -1, now, nil, 0, 0, 0
+  end
+
+  local function filled(at) return at + min((out + before) * emission, depth) end
+  local current = floor(now / ttl)
+  if out + before + seen + older == 0 then epoch = current end
+  for _ = 1, 2 do
+    if epoch < current then
+      tat = max(tat, filled((epoch + 1) * ttl))
+      epoch, out, before, seen, older = epoch + 1, 0, out, 0, seen
+    end
+  end
+  epoch = max(epoch, current)
+
+  local granted, dirty, written, taken, contenders
+  granted, tat, dirty = apply(2, 0, emission, depth, ceiling, step, tat, now)
+  tat = max(tat, filled(now))
+  if op ~= 6 then
+    granted, tat, written = apply(op, n, emission, depth, ceiling, step, tat, now)
+    tat = max(tat, filled(now))
+  else
+    if first + epoch == settles then
+      settled = min(settled, out)
+      out = out - settled
+    elseif first + epoch - 1 == settles then
+      settled = min(settled, before)
+      before = before - settled
+    else
+      settled = 0
+    end
+    tat = max(tat - min(min(returned, settled) * emission, depth), filled(now))
+
+    seen = min(seen + presence, 2^25)
+    local part = min(256, floor(max(0, now - epoch * ttl) * 256 / ttl))
+    contenders = max(1, floor((seen * 256 + older * (256 - part)) / 65536))
+    local free = floor(max(0, now + depth - tat) / emission)
+    taken = min(take, free)
+    free = free - taken
+    local share = floor(free / (contenders + 1))
+    if share == 0 and take > 0 and free > 0 then share = 1 end
+    granted = min(n, share, 2^40 - out)
+    out = out + granted
+    tat, written = tat + (taken + granted) * emission, true
+  end
+
+  if not (dirty or written) then
+    cell = nil
+  elseif out + before + seen + older == 0 then
+    cell = format('%d', tat)
+  else
+    cell = format('%d %d %d %d %d %d', tat, epoch, out, before, seen, older)
+  end
+  return granted, tat, cell, taken, first + epoch, contenders
 end
 
 local out, o, lag, key, arg = {time, 0, 0, 0}, 2, 0, 0, 1
@@ -87,9 +168,14 @@ for _ = 1, groups do
   for _ = 1, runs do
     local op, n, emission, depth, ceiling, entries
     op, n, emission, depth, ceiling, entries, at = read('>dddddd', numbers, at)
+    local settles, settled, returned, take, presence, taken, epoch, contenders
     for _ = 1, entries do
       arg, c = arg + 1, c + 1
       local granted, tat, dirty = failed, now, false
+      if op == 6 then
+        n, settles, settled, returned, take, presence, at = read('>dddddd', numbers, at)
+        taken, epoch, contenders = 0, 0, 0
+      end
       if cells then
         local cell = cells[c]
         if cell then
@@ -104,18 +190,24 @@ for _ = 1, groups do
             tat = nil
           end
         end
-        if op == 5 then
-          granted, tat, dirty = 0, now, true
-        elseif tat and tat == floor(tat) and tat < 1e14 and tat > -1e14 then
+        if tat and op < 6 and tat % 1 == 0 and tat < 1e14 and tat > -1e14 then
           granted, tat, dirty = apply(op, n, emission, depth, ceiling, step, tat, now)
         else
-          granted, tat = -1, now
+          granted, tat, cell, taken, epoch, contenders = leased(op, n, emission, depth, ceiling, step, now,
+            cell, tat, cells[c] and 0 or span, span, 2000000 * unit, (base + g - 1) * length / 2000000,
+            settles, settled, returned, take, presence)
+          if cell then
+            put[p + 1], put[p + 2], p = args[arg], cell, p + 2
+          end
         end
       end
       if dirty then
         put[p + 1], put[p + 2], p = args[arg], format('%d', tat), p + 2
       end
       out[o + 1], out[o + 2], o = granted, tat - now, o + 2
+      if op == 6 then
+        out[o + 1], out[o + 2], out[o + 3], o = taken, epoch, contenders, o + 3
+      end
     end
   end
 
