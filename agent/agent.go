@@ -33,13 +33,14 @@ type Agent struct {
 	store   batcher.Store
 	direct  batcher.Direct   // nil unless the store answers without waiting
 	batcher *batcher.Batcher // nil if direct
+	desk    *desk            // nil if direct
 	rules   atomic.Pointer[rules.Set]
 	stats   counters
 	closed  atomic.Bool
 	batches sync.Pool
 }
 
-// New returns a running agent. It starts no goroutine until a check needs one.
+// New returns a running agent. Close ends its goroutines.
 func New(cfg Config) (*Agent, error) {
 	cfg.ensureDefaults()
 	if err := cfg.validate(); err != nil {
@@ -57,11 +58,15 @@ func New(cfg Config) (*Agent, error) {
 		if err != nil {
 			return nil, fmt.Errorf("agent: %w", err)
 		}
+		if a.desk, err = newDesk(cfg.Hotkeys, a.batcher); err != nil {
+			return nil, fmt.Errorf("agent: %w", err)
+		}
+		a.desk.tend(a.store)
 	}
 	return a, nil
 }
 
-// Close answers new checks with ErrClosed, sends what is queued and waits for the
+// Close answers new checks with ErrClosed, returns what is on lease, sends what is queued and waits for the
 // store, until ctx ends. Checks in progress should have returned before. The store stays open.
 func (a *Agent) Close(ctx context.Context) error {
 	if a.closed.Swap(true) {
@@ -70,7 +75,10 @@ func (a *Agent) Close(ctx context.Context) error {
 	if a.batcher == nil {
 		return nil
 	}
-	return a.batcher.Close(ctx)
+	a.desk.close()
+	err := a.batcher.Close(ctx)
+	a.desk.memory.close()
+	return err
 }
 
 // Rules returns the set in force; nil has no rules.

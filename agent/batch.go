@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/spillgate/spillgate/agent/lease"
 	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/limit"
 	"github.com/spillgate/spillgate/rules"
@@ -14,7 +15,7 @@ import (
 // once. Begin, add checks, Decide, read. It is reused and belongs to one
 // goroutine at a time.
 //
-// On a direct store each check is decided as it is added. Elsewhere all are
+// On a direct store each check is decided as it is added, elsewhere those on hot buckets. The others are
 // claimed in order of addition by Decide, so checks on one bucket see each other
 // as if they had come one by one; but what a denied check of several descriptors took
 // elsewhere comes back after the batch.
@@ -31,6 +32,8 @@ type Batch struct {
 	entries  []batcher.Entry // of the current check, on a direct store
 	id       []byte
 	now      int64
+	sole     bool  // the check being added has one descriptor
+	ends     int64 // the earliest end of a lease that a check was admitted from; 0 without
 }
 
 // check is one request of a batch: a run of items, one per descriptor.
@@ -48,6 +51,7 @@ type item struct {
 	n        limit.Tokens
 	op       limit.Op
 	claim    *batcher.Claim // nil when no store is needed
+	ruling   lease.Ruling   // zero if the rule's mode is exact
 	decision limit.Decision
 	err      error // of a reset
 }
@@ -58,9 +62,11 @@ func (a *Agent) NewBatch() *Batch { return &Batch{agent: a} }
 // Begin empties the batch.
 func (b *Batch) Begin() {
 	b.drop()
-	b.checks, b.items = b.checks[:0], b.items[:0]
+	b.checks, b.items, b.ends = b.checks[:0], b.items[:0], 0
 	if b.agent.direct != nil {
 		b.now = b.agent.direct.Now()
+	} else {
+		b.now = b.agent.desk.now()
 	}
 }
 
@@ -78,6 +84,7 @@ func (b *Batch) Throttle(key []byte, t *limit.Terms, n limit.Tokens) int {
 	}
 	b.id = limit.AppendPart(b.id[:0], "") // no domain: rules always have one
 	b.id = limit.AppendPart(b.id, key)
+	b.sole = true
 	b.add(item{terms: t, n: n, op: limit.Take})
 	return b.close(c)
 }
@@ -109,6 +116,7 @@ func (b *Batch) request(domain string, ds []rules.Descriptor, hits limit.Tokens,
 			return b.refuse(c, ErrNoDescriptors)
 		}
 	}
+	b.sole = len(ds) == 1
 	set := b.agent.rules.Load()
 	for _, d := range ds { // all of them: the longest wait may be the last one's
 		rule := set.Match(domain, d)
@@ -164,17 +172,78 @@ func (b *Batch) add(it item) {
 		e.Terms, e.Op, e.N = it.terms, it.op, it.n
 		direct.ApplyAt(b.now, e)
 		it.settle(b.agent, e.Out, e.Err)
-	} else {
-		if b.group == nil {
-			b.group = b.agent.batcher.Group()
-		}
-		it.claim = b.group.Claim()
-		secret.Name(&it.claim.Bucket, b.id)
-		it.claim.Terms, it.claim.Op, it.claim.N = it.terms, it.op, it.n
-		it.claim.Deadline = b.agent.deadline(it.rule)
-		it.claim.Keep = b.agent.policy(it.rule) == limit.Open
+	} else if !b.ruled(&it, secret) {
+		var name limit.Bucket
+		secret.Name(&name, b.id)
+		b.claim(&it, &name)
 	}
 	b.items = append(b.items, it)
+}
+
+// ruled lets the desk decide an item whose bucket's id is in b.id. It is false if the desk has no say in it.
+func (b *Batch) ruled(it *item, secret *limit.Secret) bool {
+	c := lease.Check{Terms: it.terms, N: it.n}
+	if it.rule != nil {
+		if it.rule.Mode == limit.Exact {
+			return false
+		}
+		if b.sole {
+			c.Allowance = it.rule.Allowance
+		}
+	}
+	d := b.agent.desk
+	var found bool
+	var name limit.Bucket
+	if it.op == limit.Reset {
+		secret.Name(&name, b.id)
+		d.Forget(b.id, &name)
+		return false
+	}
+	if it.ruling, found = d.Hot(b.id, &c, b.now, &it.decision); !found || !it.ruling.Decided {
+		secret.Name(&name, b.id)
+	}
+	if !found {
+		it.ruling = d.Cold(b.id, &name, &c, &it.decision)
+	}
+	if !it.ruling.Decided {
+		b.claim(it, &name)
+		return true
+	}
+	if at, ok := it.ruling.Ends(); ok && (b.ends == 0 || at < b.ends) {
+		b.ends = at
+	}
+	it.nameRule()
+	return true
+}
+
+// claim leaves an item to the store.
+func (b *Batch) claim(it *item, name *limit.Bucket) {
+	if b.group == nil {
+		b.group = b.agent.batcher.Group()
+	}
+	c := b.group.Claim()
+	c.Bucket, c.Terms, c.Op, c.N = *name, it.terms, it.op, it.n
+	c.Deadline = b.agent.deadline(it.rule)
+	c.Keep = b.agent.policy(it.rule) == limit.Open
+	it.claim = c
+}
+
+// recheck leaves to the store what was admitted from leases that have ended since: the process may
+// have been stopped in the middle of the batch.
+func (b *Batch) recheck() {
+	if b.ends == 0 {
+		return
+	}
+	now := b.agent.desk.now()
+	if now < b.ends {
+		return
+	}
+	for i := range b.items {
+		it := &b.items[i]
+		if at, ok := it.ruling.Ends(); ok && now >= at {
+			b.claim(it, it.ruling.Void())
+		}
+	}
 }
 
 // entryAt is the entry of the i-th item of the check being added, on a direct store. Items
@@ -188,11 +257,15 @@ func (b *Batch) entryAt(i int) *batcher.Entry {
 
 // settle turns an outcome into the item's decision.
 func (it *item) settle(a *Agent, out limit.Outcome, err error) {
-	if err != nil {
+	switch {
+	case err != nil:
 		it.fail(a, err)
 		return
+	case it.claim != nil && it.op == limit.Take && (it.rule == nil || it.rule.Mode != limit.Exact):
+		it.decision = a.desk.Learn(&it.ruling, &it.claim.Bucket, it.terms, it.n, out)
+	default:
+		it.decision = it.terms.Decide(it.n, out)
 	}
-	it.decision = it.terms.Decide(it.n, out)
 	it.nameRule()
 }
 
@@ -244,6 +317,7 @@ func (b *Batch) refuse(i int, err error) int {
 // Decide brings every check of the batch to its decision. It returns within the longest
 // deadline of their rules, or when ctx ends.
 func (b *Batch) Decide(ctx context.Context) {
+	b.recheck()
 	if b.group == nil {
 		b.concludeAll()
 		return
@@ -314,10 +388,16 @@ func (b *Batch) conclude(c *check) {
 			c.decision = it.decision
 		}
 	}
-	if !c.decision.Admitted && len(items) > 1 {
+	if len(items) > 1 {
 		for i := range items {
-			b.refund(i, &items[i])
+			if it := &items[i]; !c.decision.Admitted && it.decision.Admitted {
+				b.refund(i, it)
+			} else {
+				it.ruling.Uncount()
+			}
 		}
+	} else if items[0].ruling.Local() {
+		return // its Holding counts it
 	}
 	if items[0].op == limit.Take {
 		b.agent.stats.count(&c.decision)
@@ -344,7 +424,7 @@ func outranks(d, e *limit.Decision) bool {
 
 // refund gives back what the i-th item of a check took, if it took anything (a reset has no tokens).
 func (b *Batch) refund(i int, it *item) {
-	if it.terms == nil || it.n == 0 || it.err != nil || !it.decision.Admitted {
+	if it.terms == nil || it.n == 0 || it.err != nil {
 		return
 	}
 	if direct := b.agent.direct; direct != nil {
@@ -353,13 +433,19 @@ func (b *Batch) refund(i int, it *item) {
 		direct.ApplyAt(b.now, e)
 		return
 	}
+	var name *limit.Bucket
+	if it.claim != nil {
+		name = &it.claim.Bucket
+	} else if name = it.ruling.Undo(); name == nil {
+		return
+	}
 	deadline := b.agent.deadline(it.rule)
 	if b.refunds == nil {
 		b.refunds, b.patience = b.agent.batcher.Group(), deadline
 	}
 	b.patience = min(b.patience, deadline)
 	c := b.refunds.Claim()
-	c.Bucket, c.Terms, c.Op, c.N = it.claim.Bucket, it.terms, limit.Refund, it.n
+	c.Bucket, c.Terms, c.Op, c.N = *name, it.terms, limit.Refund, it.n
 	c.Deadline = refundPatience
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/batcher"
+	"github.com/spillgate/spillgate/hotkeys"
 	"github.com/spillgate/spillgate/limit"
 	"github.com/spillgate/spillgate/rules"
 )
@@ -26,6 +27,8 @@ type Config struct {
 	MaxPending int
 	// StoreTimeout bounds one call to the store. Default: the larger of 50 ms and Deadline.
 	StoreTimeout time.Duration
+	// Hotkeys says which buckets are hot: those are answered from leases. Not used on a direct store.
+	Hotkeys hotkeys.Config
 	// OnCall, if set, is told of every call to the store. It must not block.
 	OnCall func(batcher.CallInfo)
 }
@@ -33,6 +36,9 @@ type Config struct {
 func (c *Config) ensureDefaults() {
 	if c.Deadline == 0 {
 		c.Deadline = 25 * time.Millisecond
+	}
+	if c.Hotkeys.Top == 0 {
+		c.Hotkeys.Top = 1000
 	}
 	if c.StoreTimeout == 0 {
 		c.StoreTimeout = max(50*time.Millisecond, c.Deadline)

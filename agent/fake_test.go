@@ -27,7 +27,7 @@ type fake struct {
 	cells *memstore.Store
 	away  atomic.Bool // not reached yet
 	fate  atomic.Pointer[func(shard int, e *batcher.Entry) fate]
-	ops   [limit.Reset + 1]atomic.Int64 // entries that arrived
+	ops   [limit.Lease + 1]atomic.Int64 // entries that arrived
 }
 
 // fate is what befalls an entry. The zero value: it runs, and the reply comes at once.

@@ -82,6 +82,7 @@ func (b *Batch) handle(h *Handle, n limit.Tokens, values []string) int {
 	case h.agent.closed.Load():
 		return b.refuse(c, ErrClosed)
 	}
+	b.sole = true
 	rule := h.rule()
 	if rule != nil {
 		if len(values) != len(rule.Match) {

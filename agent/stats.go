@@ -3,6 +3,7 @@ package agent
 import (
 	"sync/atomic"
 
+	"github.com/spillgate/spillgate/agent/lease"
 	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/limit"
 )
@@ -39,18 +40,28 @@ type Count struct {
 type Stats struct {
 	// Checks by outcome and reason; combinations that did not occur are left out.
 	Checks []Count
-	// Batcher is zero on a direct store.
+	// Batcher and Leases are zero on a direct store.
 	Batcher batcher.Stats
+	Leases  lease.Stats
 }
 
 // Stats returns the totals. Checks in progress are not counted yet.
 func (a *Agent) Stats() Stats {
 	var s Stats
+	if a.desk != nil {
+		s.Leases = a.desk.Stats()
+	}
 	for _, r := range limit.Reasons() {
 		var admitted, denied uint64
 		for i := range a.stats.stripes {
 			admitted += a.stats.stripes[i].admitted[r].Load()
 			denied += a.stats.stripes[i].denied[r].Load()
+		}
+		switch r { // what Holdings count is not counted here
+		case limit.OK:
+			admitted += s.Leases.Admitted
+		case limit.OverLimit:
+			denied += s.Leases.Denied
 		}
 		if admitted > 0 {
 			s.Checks = append(s.Checks, Count{true, r, admitted})

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/spillgate/spillgate/limit"
 )
 
 // Config of a Batcher. The zero value of each field but Store stands for its default.
@@ -128,6 +130,10 @@ func (b *Batcher) Send(c *Claim) error { return b.submit(c) }
 
 // submit queues one claim.
 func (b *Batcher) submit(c *Claim) error {
+	if c.Op == limit.Lease { // not counted: nobody waits, and there is one for each hot bucket
+		c.queue = b.queue(b.cfg.Store.Shard(&c.Bucket))
+		return c.queue.add(c)
+	}
 	err := ErrOverloaded
 	if b.waiting.Add(1) <= int64(b.cfg.MaxPending) || c.passes() {
 		c.queue = b.queue(b.cfg.Store.Shard(&c.Bucket))

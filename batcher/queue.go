@@ -29,11 +29,10 @@ func newQueue(b *Batcher, shard int, closed bool) *queue {
 	return &queue{batcher: b, shard: shard, closed: closed}
 }
 
-// passes reports whether a claim may exceed the bounds. Refunds and settlements do: there are never
-// more of them than grants, and refusing one would charge a denial, or keep tokens from others.
-func (c *Claim) passes() bool {
-	return c.Op == limit.Refund || c.Op == limit.Lease && c.N == 0
-}
+// passes reports whether a claim may exceed the bounds. Refunds do: there are never more of them than
+// grants, and refusing one would charge a denial. So do leases, one for each hot bucket: they are what
+// makes the queue shorter.
+func (c *Claim) passes() bool { return c.Op == limit.Refund || c.Op == limit.Lease }
 
 // add queues a claim and starts a call if that is due. The error is ErrClosed, but for what replies bring about
 // while the queue drains, or ErrOverloaded: claims that were given up wait for nothing, but their empty
@@ -153,7 +152,9 @@ func (q *queue) settle(load *Load, done []*Claim) []*Claim {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	refunded, refunds := q.line.Settle(load, func(c *Claim) {
-		q.batcher.waiting.Add(-1) // before the caller can come back
+		if c.Op != limit.Lease {
+			q.batcher.waiting.Add(-1) // before the caller can come back
+		}
 		done = append(done, c)
 	})
 	q.batcher.stats.refunded.Add(uint64(refunded))

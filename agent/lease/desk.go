@@ -106,8 +106,8 @@ func (d *Desk) Hot(id []byte, c *Check, at int64, out *limit.Decision) (r Ruling
 
 // holds decides a check on a hot bucket.
 func (d *Desk) holds(h *Holding, c *Check, at int64, out *limit.Decision) Ruling {
-	if c.N > c.Terms.Burst {
-		return Ruling{holding: h}
+	if c.N == 0 || c.N > c.Terms.Burst {
+		return Ruling{holding: h} // a look takes nothing from here, and the store knows more
 	}
 	for {
 		s := h.Spend(c.N)
@@ -137,9 +137,6 @@ func (d *Desk) holds(h *Holding, c *Check, at int64, out *limit.Decision) Ruling
 // plan orders what a check on a hot bucket needs that has no tokens here.
 func (d *Desk) plan(h *Holding, c *Check, now int64, out *limit.Decision) (r Ruling, again bool) {
 	r.holding = h
-	if c.N == 0 {
-		return r, false
-	}
 	step, request := h.Plan(now, c.N)
 	if step == Again {
 		return r, true
@@ -221,6 +218,9 @@ func (d *Desk) remember(b *limit.Bucket, t *limit.Terms, out limit.Outcome, now 
 
 // Learn takes the outcome of a take that a ruling left to the store, and gives the decision.
 func (d *Desk) Learn(r *Ruling, b *limit.Bucket, t *limit.Terms, n limit.Tokens, out limit.Outcome) limit.Decision {
+	if r.holding != nil && (n == 0 || n > t.Burst) {
+		out.Level = max(0, out.Level-limit.Ticks(r.holding.held())*t.Emission)
+	}
 	decision := t.Decide(n, out)
 	now := d.cfg.Clock()
 	switch {
@@ -233,11 +233,14 @@ func (d *Desk) Learn(r *Ruling, b *limit.Bucket, t *limit.Terms, n limit.Tokens,
 	return decision
 }
 
-// Undo takes back an admission, since another descriptor of its check was denied.
-func (r *Ruling) Undo() {
-	if r.spent.ok && r.admitted {
-		r.holding.Unspend(r.spent)
+// Undo takes back an admission, since another descriptor of its check was denied. Its Holding does not
+// count it any more. What is returned is the bucket to which the store has to refund the tokens; nil if nothing is
+// to be done.
+func (r *Ruling) Undo() *limit.Bucket {
+	if r.spent.ok && r.admitted && !r.holding.Unspend(r.spent) {
+		return &r.holding.Bucket
 	}
+	return nil
 }
 
 // Ends is when the lease ends from which a check was admitted; ok is false without one.

@@ -153,7 +153,7 @@ func (h *Holding) Judge(s Spent, now int64) Verdict {
 		return Admit
 	case s.ok:
 		h.extra.Add(int64(s.n)) // spent for nothing: the lease has ended
-	case now < g.denyUntil && s.n > 0:
+	case now < g.denyUntil:
 		h.missed.Add(int64(s.n))
 		h.denied.Add(1)
 		return Deny
@@ -161,9 +161,9 @@ func (h *Holding) Judge(s Spent, now int64) Verdict {
 	return Ask
 }
 
-// Unspend puts back tokens that a check took and did not need after all, if that is still
-// possible; else they count as spent, and refill.
-func (h *Holding) Unspend(s Spent) {
+// Unspend puts back tokens that a check took and did not need after all. It is false if the store was
+// told of them already, or will be: then it is the store that has to take them back.
+func (h *Holding) Unspend(s Spent) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g := s.Grant
@@ -171,7 +171,10 @@ func (h *Holding) Unspend(s Spent) {
 	if left := g.left.Load(); left >= 0 && g.tokens-limit.Tokens(left)-g.accounted >= s.n {
 		g.left.Add(int64(s.n))
 		h.extra.Add(1 - int64(s.n))
+		return true
 	}
+	h.extra.Add(1)
+	return false
 }
 
 // Request is an order to the store.
@@ -518,6 +521,13 @@ func (h *Holding) Forget(now int64) {
 	}
 	h.retireLocked(cur, now)
 	h.cur.Store(&Grant{terms: h.terms.Load(), low: -1, renewAt: math.MaxInt64, asOf: now})
+}
+
+// held is what can be spent here.
+func (h *Holding) held() limit.Tokens {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.cur.Load().held() + h.mu.next.held()
 }
 
 // deniedUntil is until when checks are denied without tokens.

@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/spillgate/spillgate/agent/lease"
+	"github.com/spillgate/spillgate/batcher"
+	"github.com/spillgate/spillgate/hotkeys"
+	"github.com/spillgate/spillgate/limit"
+)
+
+// tendEvery is how often the desk looks after what it holds.
+const tendEvery = 100 * time.Millisecond
+
+// desk is a lease.Desk with what it lives on: a clock, a memory, and a goroutine that tends it.
+type desk struct {
+	*lease.Desk
+	start  time.Time
+	memory *memory
+	secret *limit.Secret // that named the buckets held; tend's own
+	stop   chan struct{}
+	done   sync.WaitGroup
+}
+
+func newDesk(cfg hotkeys.Config, b *batcher.Batcher) (*desk, error) {
+	tracker, err := hotkeys.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	d := &desk{start: time.Now(), stop: make(chan struct{})}
+	if d.memory, err = newMemory(); err != nil {
+		return nil, err
+	}
+	d.Desk, err = lease.NewDesk(lease.Config{Tracker: tracker, Memory: d.memory, Clock: d.now, Send: b.Send,
+		Most: 2 * cfg.Top, Seed: rand.Uint64()})
+	if err != nil {
+		d.memory.close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// now is the time since the desk was made, by the monotonic clock: a step of the wall clock does not move it. It is
+// never 0. It costs a third of time.Now; a clock that a goroutine keeps would cost less still, and would
+// let a process that was stopped spend leases that have ended (docs/adr/0008).
+func (d *desk) now() int64 { return int64(time.Since(d.start)) + 1 }
+
+// tend runs until close.
+func (d *desk) tend(store batcher.Store) {
+	d.done.Go(func() {
+		tick := time.NewTicker(tendEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-d.stop:
+				return
+			case <-tick.C:
+			}
+			if secret, ok := store.Secret(); ok && secret != d.secret {
+				if d.secret != nil {
+					d.Close() // the store lost its data: the buckets have other names now
+				}
+				d.secret = secret
+			}
+			d.Tend()
+		}
+	})
+}
+
+// close ends all leases. What goes back is sent with the batcher's last calls.
+func (d *desk) close() {
+	close(d.stop)
+	d.done.Wait()
+	d.Close()
+}
