@@ -9,6 +9,7 @@ require (
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/spillgate/spillgate v0.0.0-00010101000000-000000000000
 	github.com/tidwall/redcon v1.6.4
+	golang.org/x/time v0.16.0
 )
 
 require (
