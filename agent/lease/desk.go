@@ -104,6 +104,33 @@ func (d *Desk) Hot(id []byte, c *Check, at int64, out *limit.Decision) (r Ruling
 	return d.holds(h, c, at, out), true
 }
 
+// Local decides a check of n tokens, 1 to the burst, if what is held of its bucket decides it. It orders nothing but
+// renewals: what it leaves open is for Hot.
+//
+// Hot path: 1 atomic read-modify-write, 1 clock read, no lock, 0 allocations.
+func (d *Desk) Local(id []byte, t *limit.Terms, n limit.Tokens, out *limit.Decision) bool {
+	h := d.table.find(id)
+	if h == nil || h.terms.Load() != t {
+		return false
+	}
+	s := h.Spend(n)
+	now := d.cfg.Clock()
+	switch h.Judge(s, now) {
+	case AdmitAndRenew:
+		if step, request := h.Plan(now, 0); step == Send {
+			d.order(h, request, false)
+		}
+		fallthrough
+	case Admit:
+		s.Grant.admitted(now, s.Left, out)
+		return true
+	case Deny:
+		s.Grant.denied(now, n, out)
+		return true
+	}
+	return false
+}
+
 // holds decides a check on a hot bucket.
 func (d *Desk) holds(h *Holding, c *Check, at int64, out *limit.Decision) Ruling {
 	if c.N == 0 || c.N > c.Terms.Burst {
