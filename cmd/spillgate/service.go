@@ -13,6 +13,7 @@ import (
 
 	"github.com/spillgate/spillgate/agent"
 	"github.com/spillgate/spillgate/cmd/spillgate/config"
+	"github.com/spillgate/spillgate/hotkeys"
 	"github.com/spillgate/spillgate/sidecar/resp"
 	"github.com/spillgate/spillgate/sidecar/socket"
 	"github.com/spillgate/spillgate/telemetry"
@@ -113,6 +114,7 @@ func (s *service) open(ctx context.Context) (err error) {
 		OnStoreError: s.cfg.Agent.OnStoreError,
 		MaxPending:   s.cfg.Agent.MaxPending,
 		StoreTimeout: max(s.cfg.Store.Timeout, s.cfg.Agent.Deadline),
+		Hotkeys:      hotkeys.Config{Top: s.cfg.Hotkeys.Top, MinRate: s.cfg.Hotkeys.MinRate},
 		OnCall:       s.telemetry.OnCall,
 	})
 	if err != nil {
