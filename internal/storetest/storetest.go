@@ -29,12 +29,22 @@ func Run(t *testing.T, open func(t *testing.T) batcher.Store) {
 			c.run(&bench{T: t, store: open(t), own: rand.Text()[:8]})
 		})
 	}
+	t.Run("slow", func(t *testing.T) { // together, and over when Run returns
+		for _, c := range slowCases {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				c.run(&bench{T: t, store: open(t), own: rand.Text()[:8]})
+			})
+		}
+	})
 }
 
-var cases = []struct {
+type testCase struct {
 	name string
 	run  func(*bench)
-}{
+}
+
+var cases = []testCase{
 	{"last token", lastToken},
 	{"all or nothing", allOrNothing},
 	{"two agents and five tokens", twoPartials},
@@ -52,6 +62,17 @@ var cases = []struct {
 	{"rates", rates},
 	{"never over", neverOver},
 	{"retry is enough", retryIsEnough},
+	{"last leased", lastLeased},
+	{"two agents lease", twoLeases},
+	{"settled leases", settled},
+	{"reset while leased", resetWhileOut},
+	{"contenders", contenders},
+}
+
+// slowCases take seconds, and run side by side.
+var slowCases = []testCase{
+	{"unsettled leases", unsettled},
+	{"a fleet that leases", leaseFleet},
 }
 
 // bench is a store under test.

@@ -17,8 +17,8 @@
 --
 -- Field '~' of a hash is its clock: the newest time of a write, in ticks, recorded in steps of
 -- span/4096; or span, once a newer generation was opened. Time never runs back past it.
-local call, pcall, floor, num, min, max = redis.call, redis.pcall, math.floor, tonumber, math.min, math.max
-local format, match, read, args = string.format, string.match, struct.unpack, ARGV
+local call, pcall, floor, num, max, format = redis.call, redis.pcall, math.floor, tonumber, math.max, string.format
+local read, args = struct.unpack, ARGV
 local numbers = args[1]
 local time, groups, at = read('>dd', numbers)
 if time == 0 then
@@ -44,7 +44,7 @@ local function apply(op, n, emission, depth, ceiling, step, tat, now)
     if granted > n then granted = n end
     if granted > 0 then return granted, tat + granted * emission, true end
   elseif op == 4 then
-    local granted = min(n, floor(depth / emission))
+    local granted = math.min(n, floor(depth / emission))
     if granted > 0 and tat > now then return granted, max(now, tat - granted * emission), true end
   elseif op == 5 then
     return 0, now, true
@@ -61,19 +61,19 @@ local function leased(op, n, emission, depth, ceiling, step, now, cell, tat, shi
     settles, settled, returned, take, presence)
   local epoch, out, before, seen, older = 0, 0, 0, 0, 0
   if cell and not tat then
-    tat, epoch, out, before, seen, older = match(cell, '^(-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
+    tat, epoch, out, before, seen, older = string.match(cell, '^(-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
     if tat then
-      tat, epoch, out, before, seen, older = num(tat), num(epoch), num(out), num(before), num(seen), num(older)
+      tat, epoch, out, before, seen, older = tonumber(tat), tonumber(epoch), tonumber(out), tonumber(before), tonumber(seen), tonumber(older)
       local valid = epoch * ttl < span and max(out, before) <= 2^40 and max(seen, older) <= 2^25
       tat, epoch = valid and tat - shift, epoch - shift / ttl
     end
   end
   if not (tat and tat % 1 == 0 and tat < 1e14 and tat > -1e14) then
-    if op == 5 then return 0, now, format('%d', now) end
+    if op == 5 then return 0, now, string.format('%d', now) end
     return -1, now, nil, 0, 0, 0
   end
 
-  local function filled(at) return at + min((out + before) * emission, depth) end
+  local function filled(at) return at + math.min((out + before) * emission, depth) end
   local current = floor(now / ttl)
   if out + before + seen + older == 0 then epoch = current end
   for _ = 1, 2 do
@@ -92,25 +92,25 @@ local function leased(op, n, emission, depth, ceiling, step, now, cell, tat, shi
     tat = max(tat, filled(now))
   else
     if first + epoch == settles then
-      settled = min(settled, out)
+      settled = math.min(settled, out)
       out = out - settled
     elseif first + epoch - 1 == settles then
-      settled = min(settled, before)
+      settled = math.min(settled, before)
       before = before - settled
     else
       settled = 0
     end
-    tat = max(tat - min(min(returned, settled) * emission, depth), filled(now))
+    tat = max(tat - math.min(math.min(returned, settled) * emission, depth), filled(now))
 
-    seen = min(seen + presence, 2^25)
-    local part = min(256, floor(max(0, now - epoch * ttl) * 256 / ttl))
+    seen = math.min(seen + presence, 2^25)
+    local part = math.min(256, floor(max(0, now - epoch * ttl) * 256 / ttl))
     contenders = max(1, floor((seen * 256 + older * (256 - part)) / 65536))
     local free = floor(max(0, now + depth - tat) / emission)
-    taken = min(take, free)
+    taken = math.min(take, free)
     free = free - taken
     local share = floor(free / (contenders + 1))
     if share == 0 and take > 0 and free > 0 then share = 1 end
-    granted = min(n, share, 2^40 - out)
+    granted = math.min(n, share, 2^40 - out)
     out = out + granted
     tat, written = tat + (taken + granted) * emission, true
   end
@@ -118,9 +118,9 @@ local function leased(op, n, emission, depth, ceiling, step, now, cell, tat, shi
   if not (dirty or written) then
     cell = nil
   elseif out + before + seen + older == 0 then
-    cell = format('%d', tat)
+    cell = string.format('%d', tat)
   else
-    cell = format('%d %d %d %d %d %d', tat, epoch, out, before, seen, older)
+    cell = string.format('%d %d %d %d %d %d', tat, epoch, out, before, seen, older)
   end
   return granted, tat, cell, taken, first + epoch, contenders
 end
