@@ -65,6 +65,7 @@ func TestEveryKeyHasATTL(t *testing.T) {
 		{"peek at nothing", limit.TakePartial, 0, 0}, {"denied without a cell", limit.Take, 11, 0}, {"refund without a cell", limit.Refund, 1, 0},
 		{"take", limit.Take, 3, 1}, {"partial", limit.TakePartial, 100, 0}, {"denied", limit.Take, 1, 0}, {"peek", limit.TakePartial, 0, 0},
 		{"refund", limit.Refund, 2, 0}, {"charge", limit.Charge, 1, 0}, {"reset", limit.Reset, 0, 0},
+		{"lease", limit.Lease, 3, 0}, {"take beside a lease", limit.Take, 1, 0}, {"lease of nothing", limit.Lease, 0, 0},
 	} {
 		w.must(t, w.bucket("b"), w.terms, step.op, step.n)
 		checkTTLs(t, w.admin, step.name)
@@ -74,7 +75,7 @@ func TestEveryKeyHasATTL(t *testing.T) {
 			keys = got
 		}
 	}
-	for _, op := range []limit.Op{limit.Charge, limit.Reset, limit.TakePartial} {
+	for _, op := range []limit.Op{limit.Charge, limit.Reset, limit.Lease, limit.TakePartial} {
 		w.now += w.terms.Class.Length.Microseconds() // each opens a generation, and closes the one before
 		w.must(t, w.bucket("b"), w.terms, op, 1)
 		checkTTLs(t, w.admin, "a new generation")
