@@ -201,6 +201,14 @@ const (
 func (h *Holding) Plan(now int64, need limit.Tokens) (Step, Request) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if next := h.mu.next; need == 0 && next.held() > 0 {
+		// The renewal is here already.
+		h.retireLocked(h.cur.Load(), now)
+		h.mu.next = nil
+		h.cur.Store(next)
+		h.asked.Store(false)
+		return Wait, Request{}
+	}
 	if need > 0 && h.rotateLocked(now, need) {
 		return Again, Request{}
 	}
@@ -285,7 +293,7 @@ func (h *Holding) requestLocked(now int64, need limit.Tokens) Request {
 	want -= float64(cur.held() + h.mu.next.held())
 	r := Request{Want: limit.Tokens(max(0, min(want, float64(h.terms.Load().Burst)))), Sent: now}
 	r.Ask.Presence = max(1, min(limit.Presence, (now-h.mu.lastAsk)*limit.Presence/ttl))
-	h.takeOwedLocked(&r.Ask)
+	h.takeOwedLocked(&r.Ask, need)
 	h.mu.lastAsk, h.mu.inFlight = now, true
 	h.asked.Store(true)
 	h.mu.totals.Asks++
@@ -342,15 +350,21 @@ func (h *Holding) giveBackLocked(g *Grant) {
 	}
 }
 
-// takeOwedLocked moves the account of one epoch into a request: that with tokens that come back, or else
-// the oldest.
-func (h *Holding) takeOwedLocked(a *limit.Ask) {
+// takeOwedLocked moves the account of one epoch into a request: for a caller who needs them, that with tokens
+// that come back; else the largest. The others go with the next requests, or end by themselves.
+func (h *Holding) takeOwedLocked(a *limit.Ask, need limit.Tokens) {
 	if len(h.mu.owed) == 0 {
 		return
 	}
-	i := max(0, slices.IndexFunc(h.mu.owed, func(o owed) bool { return o.returned > 0 }))
-	o := h.mu.owed[i]
-	h.mu.owed = slices.Delete(h.mu.owed, i, i+1)
+	best := 0
+	for i, o := range h.mu.owed {
+		b := h.mu.owed[best]
+		if need > 0 && o.returned > b.returned || (need == 0 || o.returned == b.returned) && o.settled > b.settled {
+			best = i
+		}
+	}
+	o := h.mu.owed[best]
+	h.mu.owed = slices.Delete(h.mu.owed, best, best+1)
 	a.Epoch, a.Settled, a.Returned = o.epoch, o.settled, o.returned
 }
 
@@ -475,7 +489,7 @@ func (h *Holding) settleLocked(now int64, r *Request) bool {
 		return false
 	}
 	*r = Request{Sent: now}
-	h.takeOwedLocked(&r.Ask)
+	h.takeOwedLocked(&r.Ask, 0)
 	h.mu.inFlight = true
 	h.asked.Store(true)
 	h.mu.totals.Asks++
