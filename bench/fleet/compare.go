@@ -94,15 +94,18 @@ func (r *runner) load(w workload, round int, warmup, length time.Duration) *load
 // generatorCPU measures the load alone, for a short while.
 func (r *runner) generatorCPU(ctx context.Context, w workload) (time.Duration, error) {
 	w.record = false
-	l := r.load(w, 0, r.cfg.length/20, r.cfg.length/5)
+	l := r.load(w, 0, r.cfg.length/10, r.cfg.length/4)
 	nothing := func(int, string) limit.Decision { return limit.Decision{Admitted: true, Reason: limit.OK} }
-	var before time.Duration
-	t, err := l.run(ctx, nothing, func() (err error) { before, err = ownCPU(); return err })
+	var marks []time.Duration
+	t, err := l.run(ctx, nothing, func() error {
+		used, err := ownCPU()
+		marks = append(marks, used)
+		return err
+	})
 	if err != nil {
 		return 0, err
 	}
-	after, err := ownCPU()
-	return (after - before) / time.Duration(max(1, t.admitted)), err
+	return (marks[1] - marks[0]) / time.Duration(max(1, t.admitted)), nil
 }
 
 // counters are read where the warm-up ends, and at the end.
@@ -136,16 +139,16 @@ func (r *runner) run(ctx context.Context, w workload, mode string, round int) (_
 		return nil, err
 	}
 	runtime.GC() // what was drawn for the round before is not this one's
-	var before counters
-	t, err := l.run(ctx, f.check, func() (err error) { before, err = r.counters(ctx, f); return err })
+	var marks []counters
+	t, err := l.run(ctx, f.check, func() error {
+		c, err := r.counters(ctx, f)
+		marks = append(marks, c)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	after, err := r.counters(ctx, f)
-	if err != nil {
-		return nil, err
-	}
-	s := newSample(mode, round, t, before, after)
+	s := newSample(mode, round, t, marks[0], marks[1])
 	s.AgentChecks, _ = f.stats()
 	if s.Policy*100 > s.Checks {
 		return nil, fmt.Errorf("%d of %d checks were answered without the store: that measures nothing", s.Policy, s.Checks)

@@ -31,7 +31,7 @@
 // # What is measured
 //
 // Calls and entries are those of the agents' batchers. Redis CPU is used_cpu_user + used_cpu_sys of INFO, over
-// all servers, with what an idle server uses. Agent CPU is the user and system time of this process: all
+// all servers, with what an idle server uses. Checks of the warm-up that wait at its end count there too. Agent CPU is the user and system time of this process: all
 // agents and the load generator, whose own share is measured beforehand with checks that do nothing, and
 // printed. The latency of a check is the time in Handle.Check. "From due" it also includes
 // the pacing, in steps of a millisecond, and the wait for a free worker; a check is not made, and counted as lost, when a quarter
@@ -39,7 +39,7 @@
 //
 // Scenario saturated records when each admitted check was called and when it returned, from the first
 // check of the warm-up on. In every window from a call to a return, the admissions that lie in it whole are
-// at most C + r*w; the worst excess is printed (ledger.go). The same with each admission booked at its
+// at most C + r*w; the worst excess is printed (internal/window). The same with each admission booked at its
 // return is printed beside it: delays of replies bunch there, so it may be above zero. "Granted"
 // is what was admitted in the measured time over r times that time: the warm-up has used up the burst,
 // and tokens left from it may bring the share above 1 by C/(r*time) at most. "With the burst" is all that

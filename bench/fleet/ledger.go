@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/spillgate/spillgate/internal/window"
 )
 
 // admission is an admitted check: its token left the bucket, or a lease, between call and ret.
@@ -12,47 +14,22 @@ type admission struct {
 	agent     int
 }
 
-// worstWindow is the largest excess over burst + rate*w that is certain: over all windows that begin with a
-// call and end with a return, the number of admissions that lie in the window whole, less the bound. Below zero
-// the bucket never was at its bound.
-//
-// One sweep over the returns. A tree over the calls, in order, holds for each call of an admission
-// that has returned the value rate*call + (returned admissions called then or later); the
-// maximum, less rate*ret + burst, is the worst of the windows that end now.
-func worstWindow(burst, rate float64, all []admission) float64 {
-	all = slices.Clone(all)
-	slices.SortFunc(all, func(a, b admission) int { return int(a.call - b.call) })
-	byReturn := make([]int, len(all))
-	for i := range byReturn {
-		byReturn[i] = i
-	}
-	slices.SortFunc(byReturn, func(i, j int) int { return int(all[i].ret - all[j].ret) })
+// slack is what two clocks, one of them read to the microsecond, may be apart.
+const slack = 10 * time.Microsecond
 
-	size := 1
-	for size < len(all) {
-		size *= 2
+// worstWindow is the window that is most over burst + rate*w for certain.
+func worstWindow(b bucketOf, all []admission) window.Window {
+	seen := make([]window.Admission, len(all))
+	for i, a := range all {
+		seen[i] = window.Admission{Sent: a.call, Received: a.ret, Tokens: 1}
 	}
-	count, best := make([]float64, 2*size), make([]float64, 2*size)
-	for i := range best {
-		best[i] = math.Inf(-1)
-	}
-	worst := math.Inf(-1)
-	for _, i := range byReturn {
-		at := size + i
-		count[at], best[at] = 1, rate*all[i].call.Seconds()+1
-		for at /= 2; at > 0; at /= 2 {
-			left, right := 2*at, 2*at+1
-			count[at] = count[left] + count[right]
-			best[at] = max(best[right], best[left]+count[right])
-		}
-		worst = max(worst, best[1]-rate*all[i].ret.Seconds()-burst)
-	}
-	return worst
+	return window.Worst(seen, window.Limit{Burst: int64(b.Burst), Tokens: int64(b.Rate), Per: time.Second, Slack: slack})
 }
 
 // overdraft books each admission at its return in a reference bucket that starts full, and is the
 // most that the bucket was overdrawn; below zero it never was.
-func overdraft(burst, rate float64, all []admission) float64 {
+func overdraft(b bucketOf, all []admission) float64 {
+	burst, rate := float64(b.Burst), float64(b.Rate)
 	returns := make([]time.Duration, len(all))
 	for i, a := range all {
 		returns[i] = a.ret

@@ -42,8 +42,8 @@ type tally struct {
 	admissions []admission // since the start, if recorded
 }
 
-// run makes the checks. At the end of the warm-up it calls warmed.
-func (l *load) run(ctx context.Context, check func(agent int, key string) limit.Decision, warmed func() error) (*tally, error) {
+// run makes the checks. It calls mark where the warm-up ends, and when the last check is answered.
+func (l *load) run(ctx context.Context, check func(agent int, key string) limit.Decision, mark func() error) (*tally, error) {
 	l.queues = make([]chan int, l.agents)
 	for a := range l.queues {
 		l.queues[a] = make(chan int, l.workers+int(l.rate*backlog.Seconds())/l.agents)
@@ -59,11 +59,14 @@ func (l *load) run(ctx context.Context, check func(agent int, key string) limit.
 		})
 	}
 	sum := new(tally)
-	err := l.pace(ctx, sum, warmed)
+	err := l.pace(ctx, sum, mark)
 	for _, q := range l.queues {
 		close(q)
 	}
 	workers.Wait()
+	if err == nil {
+		err = mark()
+	}
 	for i := range tallies {
 		sum.merge(&tallies[i])
 	}
@@ -71,11 +74,11 @@ func (l *load) run(ctx context.Context, check func(agent int, key string) limit.
 }
 
 // pace releases the warm-up, then the measured checks.
-func (l *load) pace(ctx context.Context, t *tally, warmed func() error) error {
+func (l *load) pace(ctx context.Context, t *tally, mark func() error) error {
 	if err := l.release(ctx, new(tally), 0, l.warm); err != nil {
 		return err
 	}
-	if err := warmed(); err != nil {
+	if err := mark(); err != nil {
 		return err
 	}
 	t.began = time.Since(l.start)

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spillgate/spillgate/limit"
 )
@@ -18,9 +17,6 @@ const overload = 10
 // callsPerAgent is how many calls a second an agent may make for a bucket beyond those that bring tokens.
 const callsPerAgent = 50
 
-// slack is what two clocks read to the microsecond may be apart.
-const slack = 10 * time.Microsecond
-
 // saturation is what became of the tokens of one bucket.
 type saturation struct {
 	// Granted is what was admitted in the measured time, over rate * time; WithBurst what was admitted
@@ -30,7 +26,7 @@ type saturation struct {
 	// Least and Most are the shares of an agent in the measured time; 1 is the mean.
 	Least float64 `json:"least_agent"`
 	Most  float64 `json:"most_agent"`
-	// Excess is worstWindow, AtReturn is overdraft, both in tokens. Over: the bound is broken.
+	// Excess is that of worstWindow, AtReturn is overdraft, both in tokens; below zero the bound was never reached. Over: it is broken.
 	Excess   float64 `json:"worst_window_excess"`
 	AtReturn float64 `json:"overdraft_at_return"`
 	Over     bool    `json:"over"`
@@ -52,8 +48,8 @@ func saturationOf(b bucketOf, agents int, t *tally) *saturation {
 		WithBurst: float64(len(t.admissions)) / (burst + rate*whole.Seconds()),
 	}
 	if len(t.admissions) > 0 {
-		s.Excess, s.AtReturn = worstWindow(burst, rate, t.admissions), overdraft(burst, rate, t.admissions)
-		s.Over = s.Excess > rate*slack.Seconds()
+		worst := worstWindow(b, t.admissions)
+		s.Excess, s.Over, s.AtReturn = worst.Over, worst.Breach(), overdraft(b, t.admissions)
 	}
 	if measured > 0 {
 		mean := measured / float64(agents)
