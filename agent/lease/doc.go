@@ -8,7 +8,7 @@
 //	               the store
 //	  Plan         what to do then: a request, with the account of what was spent; the    [2]
 //	               check's claim rides with it
-//	  Apply        the reply: tokens for LeaseTTL from before the request, how full the   [3]
+//	  Apply        the reply: tokens for a LeaseTTL (less 1/64) from before the request, how full the   [3]
 //	               bucket is, how many agents ask; or nothing, and a pause
 //	  Tend         ten times a second: count the demand, return what nobody wants         [4]
 //	Release        cold, or the agent stops: everything goes back                         [5]

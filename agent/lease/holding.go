@@ -13,6 +13,9 @@ import (
 // Times in nanoseconds.
 const (
 	ttl = int64(limit.LeaseTTL)
+	// spendable is for how long the tokens of a lease may be spent: a little less, in case this clock is
+	// slow, or the store's fast, by up to 1 part in 64.
+	spendable = ttl - ttl/64
 	// A lease is meant to last for a horizon: the shortest where the bucket is near its limit, the
 	// longest where it is full.
 	leastHorizon = int64(20 * time.Millisecond)
@@ -417,7 +420,7 @@ func (h *Holding) Apply(r Request, a Answer, now int64) {
 // grantLocked makes a Grant of a reply.
 func (h *Holding) grantLocked(r Request, a *Answer, now int64) *Grant {
 	t, out := h.terms.Load(), &a.Out
-	g := &Grant{terms: t, tokens: out.Granted, epoch: out.Epoch, expires: r.Sent + ttl, asOf: now, level: out.Level, lag: out.Lag}
+	g := &Grant{terms: t, tokens: out.Granted, epoch: out.Epoch, expires: r.Sent + spendable, asOf: now, level: out.Level, lag: out.Lag}
 	g.left.Store(int64(out.Granted))
 	free := t.Remaining(out.Level)
 	h.mu.fill = float64(free) / float64(t.Burst)
