@@ -15,6 +15,8 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 		b   Bucket
 		tat Ticks
 		d   Decision
+
+		cell Cell
 	)
 	for _, tt := range []struct {
 		name string
@@ -26,6 +28,7 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 		{"ID", func() { buf = append(buf[:0], b.ID()...) }},
 		{"At", func() { _, tat = terms.Class.At(1_700_000_000_123_456_789) }},
 		{"Apply", func() { tat, _, _ = terms.Apply(Take, 1, tat, tat) }},
+		{"ApplyLeased", func() { cell, _, _ = terms.ApplyLeased(Lease, 8, &Ask{Take: 1, Presence: 3}, 7, cell, cell.TAT) }},
 		{"Decide", func() { d = terms.Decide(1, Outcome{Level: terms.Depth}) }},
 	} {
 		if got := testing.AllocsPerRun(100, tt.run); got != 0 {
@@ -85,6 +88,26 @@ func BenchmarkApply(b *testing.B) {
 				if now > terms.Class.Span() {
 					now, tat = now-terms.Class.Span(), tat-terms.Class.Span()
 				}
+			}
+		})
+	}
+}
+
+func BenchmarkApplyLeased(b *testing.B) {
+	terms := mustTerms(b, 1000, time.Second, 0)
+	cell := Cell{Leases: Leases{Out: 100}}
+	for _, bb := range []struct {
+		name string
+		op   Op
+		ask  *Ask
+	}{
+		{"op=peek", TakePartial, nil},
+		{"op=lease", Lease, &Ask{Settled: 10, Take: 1, Presence: 3}},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				terms.ApplyLeased(bb.op, 0, bb.ask, 0, cell, terms.Emission)
 			}
 		})
 	}
