@@ -171,15 +171,40 @@ func TestWeightBuysAdmission(t *testing.T) {
 	}
 }
 
+// TestNewcomerIsCold: a key is not hot by the sum that it took over.
+func TestNewcomerIsCold(t *testing.T) {
+	tr := newTracker(t, Config{Top: 100, MinRate: 5})
+	for i := range uint64(ways) {
+		tr.Touch(0, limit.Sum{Hi: i + 1}, 100)
+	}
+	key, own := limit.Sum{Hi: 99}, 0
+	for own < 7 { // 5/s is a sum of 7.2
+		class := tr.Touch(0, key, 1)
+		if rate, _ := tr.Rate(0, key); rate > 0 {
+			own++
+		}
+		if class != Cold {
+			t.Fatalf("hot by %d touches of its own", own)
+		}
+	}
+	if tr.Touch(0, key, 1) != Hot {
+		t.Errorf("cold after %d touches of its own", own+1)
+	}
+}
+
 // TestHysteresis: a steady key changes class once at most, at whatever rate around the thresholds.
 func TestHysteresis(t *testing.T) {
-	for rate := 2.0; rate < 7; rate += 0.1 {
+	for rate := 2.0; rate < 7; rate += 0.2 {
 		tr := newTracker(t, Config{MinRate: 5})
 		changes, last := 0, Cold
 		for now := int64(0); now < 60*second; now += int64(1e9 / rate) {
-			if c := tr.Touch(now, sumOf(1), 1); c != last {
-				changes++
-				last = c
+			// Looked at just before the touch, when the rate is lowest, and after it.
+			_, before := tr.Rate(now, sumOf(1))
+			for _, c := range []Class{before, tr.Touch(now, sumOf(1), 1)} {
+				if c != last {
+					changes++
+					last = c
+				}
 			}
 		}
 		if changes > 1 {
@@ -288,12 +313,12 @@ func TestTime(t *testing.T) {
 			t.Errorf("origin %d: a touch in the past counted %v of one", origin, got/want-1)
 		}
 		// Over many landmarks and over a long silence.
-		for i := range int64(200) {
+		for i := range int64(2500) {
 			now := origin + i*second
 			tr.Touch(now, key, 1000)
 		}
 		// 1000 touches at once every half-life: a sum of 2000.
-		if got, _ := tr.Rate(origin+199*second, key); math.Abs(got/(2000*math.Ln2)-1) > 0.001 {
+		if got, _ := tr.Rate(origin+2499*second, key); math.Abs(got/(2000*math.Ln2)-1) > 0.001 {
 			t.Errorf("origin %d: rate %v, want %v", origin, got, 2000*math.Ln2)
 		}
 		if got, class := tr.Rate(origin+1e8*second, key); got != 0 || class != Cold || tr.Hot() != 0 {
