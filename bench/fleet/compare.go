@@ -29,7 +29,7 @@ type workload struct {
 type sample struct {
 	Mode  string `json:"mode"`
 	Round int    `json:"round"`
-	// Measured checks: Checks = Admitted + Denied. Policy of them were answered without the
+	// Checks answered in the measured time: Admitted + Denied. Policy of them were answered without the
 	// store. Lost ones were due but not made.
 	Checks   uint64 `json:"checks"`
 	Admitted uint64 `json:"admitted"`
@@ -48,8 +48,10 @@ type sample struct {
 	DueP99 time.Duration `json:"p99_from_due_ns"`
 	Late   time.Duration `json:"pacer_late_ns"`
 	Length time.Duration `json:"length_ns"` // from the first to the last release
-	// Made are all checks, with the warm-up; AgentChecks is what the agents counted.
+	// Due are all checks, with the warm-up: those Made and those Unmade, which were lost. AgentChecks is what the agents counted.
+	Due         int    `json:"due"`
 	Made        uint64 `json:"made"`
+	Unmade      uint64 `json:"unmade"`
 	AgentChecks uint64 `json:"agent_checks"`
 
 	Saturated *saturation `json:"saturated,omitempty"`
@@ -149,6 +151,7 @@ func (r *runner) run(ctx context.Context, w workload, mode string, round int) (_
 		return nil, err
 	}
 	s := newSample(mode, round, t, marks[0], marks[1])
+	s.Due = len(l.keys)
 	s.AgentChecks, _ = f.stats()
 	if s.Policy*100 > s.Checks {
 		return nil, fmt.Errorf("%d of %d checks were answered without the store: that measures nothing", s.Policy, s.Checks)
@@ -168,7 +171,7 @@ func newSample(mode string, round int, t *tally, before, after counters) *sample
 		Claims:   after.store.Claims - before.store.Claims,
 		RedisCPU: after.srv - before.srv, AgentCPU: after.own - before.own,
 		P50: t.latency.quantile(0.5), P99: t.latency.quantile(0.99), DueP99: t.due.quantile(0.99),
-		Late: t.late, Length: t.ended - t.began, Made: t.made,
+		Late: t.late, Length: t.ended - t.began, Made: t.made, Unmade: t.unmade,
 	}
 }
 

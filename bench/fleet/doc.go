@@ -30,12 +30,12 @@
 //
 // # What is measured
 //
-// Calls and entries are those of the agents' batchers. Redis CPU is used_cpu_user + used_cpu_sys of INFO, over
-// all servers, with what an idle server uses. Checks of the warm-up that wait at its end count there too. Agent CPU is the user and system time of this process: all
-// agents and the load generator, whose own share is measured beforehand with checks that do nothing, and
-// printed. The latency of a check is the time in Handle.Check. "From due" it also includes
-// the pacing, in steps of a millisecond, and the wait for a free worker; a check is not made, and counted as lost, when a quarter
-// of a second's load of its agent waits already.
+// Checks are those answered between the end of the warm-up and the end of the run. Calls and entries are those of the
+// agents' batchers. Redis CPU is used_cpu_user + used_cpu_sys of INFO, over all servers, with what an idle server
+// uses. Agent CPU is the user and system time of this process: all agents and the load generator, whose own
+// share is measured beforehand with checks that do nothing, and printed. The latency of a check is the time in
+// Handle.Check. "From due" it also includes the pacing, in steps of a millisecond, and the wait for a free
+// worker; a check is not made, and counted as lost, when a quarter of a second's load of its agent waits already.
 //
 // Scenario saturated records when each admitted check was called and when it returned, from the first
 // check of the warm-up on. In every window from a call to a return, the admissions that lie in it whole are

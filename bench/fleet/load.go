@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spillgate/spillgate/limit"
@@ -27,14 +28,16 @@ type load struct {
 
 	start  time.Time
 	queues []chan int // of each agent
+	warmed atomic.Bool
 }
 
-// tally is what became of the measured checks.
+// tally is what became of the measured checks: those answered after the warm-up, so that they are
+// as many as the counters between the two marks saw, even when some had to wait.
 type tally struct {
 	admitted, denied uint64
 	policy           uint64 // of both: answered by policy, for want of the store's answer
 	lost             uint64 // not made: the agent's queue was full
-	made             uint64 // all checks, with those of the warm-up
+	made, unmade     uint64 // the same for all checks, with the warm-up: made and lost
 	began, ended     time.Duration
 	latency, due     histogram     // in the call; since it was due
 	late             time.Duration // the most by which the pacer was behind
@@ -75,15 +78,18 @@ func (l *load) run(ctx context.Context, check func(agent int, key string) limit.
 
 // pace releases the warm-up, then the measured checks.
 func (l *load) pace(ctx context.Context, t *tally, mark func() error) error {
-	if err := l.release(ctx, new(tally), 0, l.warm); err != nil {
+	warmup := new(tally)
+	if err := l.release(ctx, warmup, 0, l.warm); err != nil {
 		return err
 	}
+	l.warmed.Store(true)
 	if err := mark(); err != nil {
 		return err
 	}
 	t.began = time.Since(l.start)
 	err := l.release(ctx, t, l.warm, len(l.keys))
 	t.ended = time.Since(l.start)
+	t.unmade = warmup.lost + t.lost
 	return err
 }
 
@@ -126,7 +132,7 @@ func (l *load) make(i int, t *tally, check func(agent int, key string) limit.Dec
 	if l.record && d.Admitted {
 		t.admissions = append(t.admissions, admission{called, returned, agent})
 	}
-	if i < l.warm {
+	if !l.warmed.Load() {
 		return
 	}
 	if d.Admitted {

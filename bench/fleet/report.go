@@ -100,7 +100,7 @@ func (r *result) warn(out io.Writer) {
 			say("%d checks were answered without the store", s.Policy)
 		}
 		if s.Lost > 0 {
-			say("%d checks (%.2f%%) were not made: the agents' queues were full", s.Lost, lostShare(s))
+			say("%d checks (%.2f%%) were not made, as the agents' queues were full: the load is too much for the machine; lower -rate", s.Lost, lostShare(s))
 		}
 		if s.Late > 50*time.Millisecond {
 			say("the pacer was up to %v late: the machine was busy", s.Late.Round(time.Millisecond))
