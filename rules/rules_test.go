@@ -279,8 +279,8 @@ func TestDocs(t *testing.T) {
 		}
 		mustParse(t, text)
 	}
-	if len(examples) != 3 {
-		t.Errorf("%d examples, want 3", len(examples))
+	if len(examples) != 4 {
+		t.Errorf("%d examples, want 4", len(examples))
 	}
 }
 
