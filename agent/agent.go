@@ -86,7 +86,12 @@ func (a *Agent) Rules() *rules.Set { return a.rules.Load() }
 
 // SetRules replaces the rules. Checks that begin afterwards see the new set;
 // a bucket whose rule keeps its name keeps its cell.
-func (a *Agent) SetRules(set *rules.Set) { a.rules.Store(set) }
+func (a *Agent) SetRules(set *rules.Set) {
+	a.rules.Store(set)
+	if a.desk != nil {
+		a.desk.active.keep(set)
+	}
+}
 
 // Ready reports whether the store has been reached, so that checks can be decided by it.
 func (a *Agent) Ready() bool {

@@ -203,6 +203,7 @@ func (b *Batch) ruled(it *item, secret *limit.Secret) bool {
 		secret.Name(&name, b.id)
 	}
 	if !found {
+		c.Active = d.active.of(it.rule)
 		it.ruling = d.Cold(b.id, &name, &c, &it.decision)
 	}
 	if !it.ruling.Decided {

@@ -19,6 +19,7 @@ type desk struct {
 	*lease.Desk
 	start  time.Time
 	memory *memory
+	active active
 	secret *limit.Secret // that named the buckets held; tend's own
 	stop   chan struct{}
 	done   sync.WaitGroup

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spillgate/spillgate/hotkeys"
 	"github.com/spillgate/spillgate/limit"
 )
 
@@ -39,10 +40,11 @@ const (
 type Holding struct {
 	Bucket limit.Bucket
 
-	id    string                      // of the bucket, as the caller builds it
-	terms atomic.Pointer[limit.Terms] // replaced by equal ones only
-	cur   atomic.Pointer[Grant]       // never nil
-	asked atomic.Bool                 // a request is due or in flight: Judge reports Renew once
+	id     string                      // of the bucket, as the caller builds it
+	active *hotkeys.Distinct           // of its rule; may be nil
+	terms  atomic.Pointer[limit.Terms] // replaced by equal ones only
+	cur    atomic.Pointer[Grant]       // never nil
+	asked  atomic.Bool                 // a request is due or in flight: Judge reports Renew once
 
 	missed atomic.Int64 // tokens asked for and not spent here, since the last request
 	denied atomic.Int64 // checks denied here, in all
@@ -62,6 +64,7 @@ type Holding struct {
 		random     uint64
 		gone       bool
 		totals     Totals
+		told       Totals // of these, what Release and Late have told of
 		spent      limit.Tokens // by cur and next, as far as harvested
 	}
 }
@@ -82,6 +85,12 @@ type Totals struct {
 	Asks     uint64 // requests to the store
 	Admitted uint64 // checks admitted here
 	Denied   uint64 // checks denied here
+}
+
+// since are the totals that came after earlier ones.
+func (t Totals) since(o Totals) Totals {
+	return Totals{Granted: t.Granted - o.Granted, Rode: t.Rode - o.Rode, Spent: t.Spent - o.Spent,
+		Returned: t.Returned - o.Returned, Expired: t.Expired - o.Expired, Asks: t.Asks - o.Asks}
 }
 
 // Add adds other totals.
@@ -509,14 +518,17 @@ func (h *Holding) Release(now int64) []Request {
 	return h.restLocked(now)
 }
 
-// Late is Release for the reply of a request that was in flight at that time. Call it after Apply.
-func (h *Holding) Late(now int64) []Request {
+// Late is Release for the reply of a request that was in flight at that time, with what it added to
+// the totals. Call it after Apply.
+func (h *Holding) Late(now int64) (all []Request, added Totals) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.mu.gone {
-		return nil
+		return nil, added
 	}
-	return h.restLocked(now)
+	told := h.mu.told
+	all = h.restLocked(now)
+	return all, h.mu.told.since(told)
 }
 
 func (h *Holding) restLocked(now int64) (all []Request) {
@@ -525,6 +537,7 @@ func (h *Holding) restLocked(now int64) (all []Request) {
 		all = append(all, r)
 	}
 	h.mu.inFlight = false
+	h.mu.told = h.mu.totals
 	return all
 }
 
