@@ -2,7 +2,16 @@ package telemetry
 
 // Names of the metrics, as Prometheus shows them.
 const (
-	Checks = "spillgate_checks_total"
+	Checks      = "spillgate_checks_total"
+	ChecksLocal = "spillgate_checks_local_total"
+
+	HotBuckets        = "spillgate_hot_buckets"
+	HotBucketsChanged = "spillgate_hot_buckets_changed_total"
+	LeaseTokensHeld   = "spillgate_lease_tokens_held"
+	LeaseTokens       = "spillgate_lease_tokens_total"
+	LeaseRequests     = "spillgate_lease_requests_total"
+	TokensCharged     = "spillgate_tokens_charged_total"
+	TokensChargedLost = "spillgate_tokens_charged_lost_total"
 
 	StoreUp            = "spillgate_store_up"
 	StoreCalls         = "spillgate_store_calls_total"
@@ -34,6 +43,21 @@ const (
 
 	// AttrReason has the words of limit.Reason.
 	AttrReason = "reason"
+
+	AttrSource   = "source"
+	SourceLease  = "lease"
+	SourceMemory = "memory"
+
+	AttrChange     = "change"
+	ChangePromoted = "promoted"
+	ChangeDemoted  = "demoted"
+
+	AttrKind     = "kind"
+	KindGranted  = "granted"
+	KindRode     = "rode"
+	KindSpent    = "spent"
+	KindReturned = "returned"
+	KindExpired  = "expired"
 
 	AttrCause    = "cause"
 	CauseNotRun  = "not_run"
@@ -79,6 +103,24 @@ var (
 var Metrics = []Metric{
 	{Name: Checks, Kind: Counter, Unit: "{check}", Labels: []string{AttrOutcome, AttrReason},
 		Help: "Checks decided."},
+	{Name: ChecksLocal, Kind: Counter, Unit: "{check}", Labels: []string{AttrOutcome, AttrSource},
+		Help: "Those of them that a lease decided, or the memory of denials, without a claim to the store."},
+
+	{Name: HotBuckets, Kind: Gauge, Unit: "{bucket}",
+		Help: "Buckets that are hot now: this agent decides on them from leases."},
+	{Name: HotBucketsChanged, Kind: Counter, Unit: "{bucket}", Labels: []string{AttrChange},
+		Help: "Buckets that became hot (promoted) or cold (demoted)."},
+	{Name: LeaseTokensHeld, Kind: Gauge, Unit: "{token}",
+		Help: "Tokens on lease that are unspent now."},
+	{Name: LeaseTokens, Kind: Counter, Unit: "{token}", Labels: []string{AttrKind},
+		Help: "Tokens of leases: granted to this agent, rode to callers who had waited for them, " +
+			"spent here, returned unspent, or expired, their lease having ended unspent at this agent."},
+	{Name: LeaseRequests, Kind: Counter, Unit: "{request}",
+		Help: "Requests for leases, and returns of them, within the calls to the store."},
+	{Name: TokensCharged, Kind: Counter, Unit: "{token}",
+		Help: "Tokens of optimistic rules admitted ahead of the store."},
+	{Name: TokensChargedLost, Kind: Counter, Unit: "{token}",
+		Help: "Those of them that the store may not have counted."},
 
 	{Name: StoreUp, Kind: Gauge, Unit: "1",
 		Help: "1 if the store has been reached and its last calls were answered, else 0."},

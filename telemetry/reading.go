@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"runtime"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -36,11 +37,20 @@ type Memstore struct {
 	Cells int
 }
 
-// labels are the attribute sets of the series, made once.
+// series is the attributes of one series, made once. A pointer to it tells it from others of its metric.
+type series struct{ option metric.ObserveOption }
+
+// labels are all series with labels.
 type labels struct {
-	checks                   map[decided]metric.ObserveOption
-	notRun, unknown, damaged metric.ObserveOption
-	build                    metric.ObserveOption
+	checks                   map[decided]*series
+	leaseAdmitted            *series
+	leaseDenied              *series
+	memoryDenied             *series
+	promoted, demoted        *series
+	granted, rode, spent     *series
+	returned, expired        *series
+	notRun, unknown, damaged *series
+	build                    *series
 }
 
 // decided is what tells apart the series of Checks.
@@ -57,58 +67,73 @@ var always = []decided{
 	{true, limit.StoreOpen}, {false, limit.StoreClosed}, {true, limit.Overloaded}, {false, limit.Overloaded},
 }
 
-func newLabels(version string) *labels {
-	set := func(kvs ...string) metric.ObserveOption {
-		var attrs []attribute.KeyValue
-		for i := 0; i < len(kvs); i += 2 {
-			attrs = append(attrs, attribute.String(kvs[i], kvs[i+1]))
-		}
-		return metric.WithAttributeSet(attribute.NewSet(attrs...))
+func newSeries(kvs ...string) *series {
+	var attrs []attribute.KeyValue
+	for i := 0; i < len(kvs); i += 2 {
+		attrs = append(attrs, attribute.String(kvs[i], kvs[i+1]))
 	}
+	return &series{metric.WithAttributeSet(attribute.NewSet(attrs...))}
+}
+
+func newLabels(version string) *labels {
 	l := &labels{
-		checks:  make(map[decided]metric.ObserveOption),
-		notRun:  set(AttrCause, CauseNotRun),
-		unknown: set(AttrCause, CauseUnknown),
-		damaged: set(AttrCause, CauseDamaged),
-		build:   set(AttrVersion, version, AttrGoVersion, runtime.Version()),
+		checks:        make(map[decided]*series),
+		leaseAdmitted: newSeries(AttrOutcome, OutcomeAdmitted, AttrSource, SourceLease),
+		leaseDenied:   newSeries(AttrOutcome, OutcomeDenied, AttrSource, SourceLease),
+		memoryDenied:  newSeries(AttrOutcome, OutcomeDenied, AttrSource, SourceMemory),
+		promoted:      newSeries(AttrChange, ChangePromoted),
+		demoted:       newSeries(AttrChange, ChangeDemoted),
+		granted:       newSeries(AttrKind, KindGranted),
+		rode:          newSeries(AttrKind, KindRode),
+		spent:         newSeries(AttrKind, KindSpent),
+		returned:      newSeries(AttrKind, KindReturned),
+		expired:       newSeries(AttrKind, KindExpired),
+		notRun:        newSeries(AttrCause, CauseNotRun),
+		unknown:       newSeries(AttrCause, CauseUnknown),
+		damaged:       newSeries(AttrCause, CauseDamaged),
+		build:         newSeries(AttrVersion, version, AttrGoVersion, runtime.Version()),
 	}
 	for _, r := range limit.Reasons() {
-		l.checks[decided{true, r}] = set(AttrOutcome, OutcomeAdmitted, AttrReason, r.String())
-		l.checks[decided{false, r}] = set(AttrOutcome, OutcomeDenied, AttrReason, r.String())
+		l.checks[decided{true, r}] = newSeries(AttrOutcome, OutcomeAdmitted, AttrReason, r.String())
+		l.checks[decided{false, r}] = newSeries(AttrOutcome, OutcomeDenied, AttrReason, r.String())
 	}
 	return l
 }
 
+// seeFunc takes the value of a metric, of the one series that is named if it has labels.
+type seeFunc func(name string, value float64, of ...*series)
+
 // show reports every value of a reading to see.
-func (r *Reading) show(l *labels, see func(name string, value float64, opts ...metric.ObserveOption)) {
+func (r *Reading) show(l *labels, see seeFunc) {
 	r.showChecks(l, see)
+	r.showLeases(l, see)
 
 	b := &r.Agent.Batcher
 	see(StoreUp, oneIf(r.StoreUp))
-	see(StoreCalls, float64(b.Calls))
-	see(StoreCallsResent, float64(r.StoreResent))
-	see(StoreEntries, float64(b.Entries))
-	see(StoreEntriesFailed, float64(b.NotRun), l.notRun)
-	see(StoreEntriesFailed, float64(b.Unknown), l.unknown)
-	see(StoreEntriesFailed, float64(b.Damaged), l.damaged)
-	see(StoreClaims, float64(b.Claims))
+	see(StoreCalls, count(b.Calls))
+	see(StoreCallsResent, count(r.StoreResent))
+	see(StoreEntries, count(b.Entries))
+	see(StoreEntriesFailed, count(b.NotRun), l.notRun)
+	see(StoreEntriesFailed, count(b.Unknown), l.unknown)
+	see(StoreEntriesFailed, count(b.Damaged), l.damaged)
+	see(StoreClaims, count(b.Claims))
 	see(ClaimsWaiting, float64(b.Waiting))
-	see(ClaimsOverloaded, float64(b.Overloaded))
-	see(ClaimsGivenUp, float64(b.GivenUp))
-	see(TokensRefunded, float64(b.Refunded))
+	see(ClaimsOverloaded, count(b.Overloaded))
+	see(ClaimsGivenUp, count(b.GivenUp))
+	see(TokensRefunded, count(b.Refunded))
 
 	see(Rules, float64(r.Rules))
 	if !r.RulesLoaded.IsZero() {
 		see(RulesLoaded, float64(r.RulesLoaded.UnixMilli())/1e3)
 	}
-	see(RulesReloadsFailed, float64(r.RulesReloadsFailed))
+	see(RulesReloadsFailed, count(r.RulesReloadsFailed))
 	if r.Memstore != nil {
 		see(MemstoreCells, float64(r.Memstore.Cells))
 	}
 	see(BuildInfo, 1, l.build)
 }
 
-func (r *Reading) showChecks(l *labels, see func(name string, value float64, opts ...metric.ObserveOption)) {
+func (r *Reading) showChecks(l *labels, see seeFunc) {
 	counts := make(map[decided]uint64, len(always))
 	for _, d := range always {
 		counts[d] = 0
@@ -117,8 +142,62 @@ func (r *Reading) showChecks(l *labels, see func(name string, value float64, opt
 		counts[decided{c.Admitted, c.Reason}] = c.Checks
 	}
 	for d, n := range counts {
-		see(Checks, float64(n), l.checks[d])
+		see(Checks, count(n), l.checks[d])
 	}
+}
+
+// showLeases reports what was decided without the store, and with what. All of it is there from
+// the start, with 0.
+func (r *Reading) showLeases(l *labels, see seeFunc) {
+	s := &r.Agent.Leases
+	see(ChecksLocal, count(s.Admitted), l.leaseAdmitted)
+	see(ChecksLocal, count(s.Denied), l.leaseDenied)
+	see(ChecksLocal, count(s.KnownDenied), l.memoryDenied)
+	see(HotBuckets, float64(s.Holdings))
+	see(HotBucketsChanged, count(s.Promoted), l.promoted)
+	see(HotBucketsChanged, count(s.Demoted), l.demoted)
+	see(LeaseTokensHeld, float64(s.Held))
+	see(LeaseTokens, count(s.Granted), l.granted)
+	see(LeaseTokens, count(s.Rode), l.rode)
+	see(LeaseTokens, count(s.Spent), l.spent)
+	see(LeaseTokens, count(s.Returned), l.returned)
+	see(LeaseTokens, count(s.Expired), l.expired)
+	see(LeaseRequests, count(s.Asks))
+	see(TokensCharged, count(s.Charged))
+	see(TokensChargedLost, count(s.ChargesLost))
+}
+
+// count is the value of a total. One that is put together from parts, while checks run, can be some below
+// 0 for a moment.
+func count(n uint64) float64 { return float64(int64(n)) }
+
+// floor keeps counters from falling. The agent puts some totals together from parts that move on meanwhile, so
+// a reading may be some behind the one before; Prometheus would take that for a restart, and
+// the whole total for an increase.
+type floor struct {
+	mu   sync.Mutex
+	seen map[shownAs]float64
+}
+
+// shownAs is one series of one metric; of is nil for a metric without labels.
+type shownAs struct {
+	name string
+	of   *series
+}
+
+// above returns the value, or the highest one before it.
+func (f *floor) above(name string, value float64, of ...*series) float64 {
+	at := shownAs{name: name}
+	if len(of) > 0 {
+		at.of = of[0]
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.seen == nil {
+		f.seen = make(map[shownAs]float64)
+	}
+	f.seen[at] = max(f.seen[at], value)
+	return f.seen[at]
 }
 
 func oneIf(yes bool) float64 {

@@ -32,9 +32,15 @@ type Config struct {
 type Telemetry struct {
 	registry *prometheus.Registry
 	provider *sdk.MeterProvider
-	read     atomic.Pointer[func() Reading]
+	read     atomic.Pointer[source]
 
 	callEntries, callSeconds metric.Float64Histogram
+}
+
+// source is what scrapes read, and what they have seen of it.
+type source struct {
+	read func() Reading
+	floor
 }
 
 // New makes the instruments. It starts nothing.
@@ -66,6 +72,7 @@ func New(cfg Config) (*Telemetry, error) {
 func (t *Telemetry) register(meter metric.Meter, l *labels) error {
 	observed := make(map[string]metric.Float64Observable)
 	histograms := make(map[string]metric.Float64Histogram)
+	counters := make(map[string]bool)
 	var all []metric.Observable
 	for _, m := range Metrics {
 		var err error
@@ -73,6 +80,7 @@ func (t *Telemetry) register(meter metric.Meter, l *labels) error {
 		switch m.Kind {
 		case Counter:
 			observed[m.Name], err = meter.Float64ObservableCounter(m.Name, unit, help)
+			counters[m.Name] = true
 		case Gauge:
 			observed[m.Name], err = meter.Float64ObservableGauge(m.Name, unit, help)
 		case Histogram:
@@ -88,13 +96,20 @@ func (t *Telemetry) register(meter metric.Meter, l *labels) error {
 	t.callEntries, t.callSeconds = histograms[StoreCallEntries], histograms[StoreCallSeconds]
 	// [2] one callback for all, so that a scrape is one reading
 	_, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		read := t.read.Load()
-		if read == nil {
+		from := t.read.Load()
+		if from == nil {
 			return nil
 		}
-		r := (*read)()
-		r.show(l, func(name string, value float64, opts ...metric.ObserveOption) {
-			o.ObserveFloat64(observed[name], value, opts...)
+		r := from.read()
+		r.show(l, func(name string, value float64, of ...*series) {
+			if counters[name] {
+				value = from.above(name, value, of...)
+			}
+			var options []metric.ObserveOption
+			for _, s := range of {
+				options = append(options, s.option)
+			}
+			o.ObserveFloat64(observed[name], value, options...)
 		})
 		return nil
 	}, all...)
@@ -103,7 +118,7 @@ func (t *Telemetry) register(meter metric.Meter, l *labels) error {
 
 // Observe has every scrape from now on call read. It is apart from New, because the agent
 // that is read needs OnCall when it is made.
-func (t *Telemetry) Observe(read func() Reading) { t.read.Store(&read) }
+func (t *Telemetry) Observe(read func() Reading) { t.read.Store(&source{read: read}) }
 
 // OnCall takes one call to the store, for agent.Config.OnCall. [3]
 //

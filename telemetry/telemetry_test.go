@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/agent"
+	"github.com/spillgate/spillgate/agent/lease"
 	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/limit"
 	"github.com/spillgate/spillgate/memstore"
@@ -52,6 +53,11 @@ func full() Reading {
 				{Admitted: true, Reason: limit.ShadowOver, Checks: 13}},
 			Batcher: batcher.Stats{Calls: 21, Entries: 22, Claims: 23, NotRun: 24, Unknown: 25, Damaged: 26,
 				Overloaded: 27, GivenUp: 28, Refunded: 29, Waiting: 30},
+			Leases: lease.Stats{
+				Counts:   lease.Counts{Promoted: 41, Demoted: 42, KnownDenied: 43, Charged: 44, ChargesLost: 45},
+				Totals:   lease.Totals{Granted: 46, Rode: 47, Spent: 48, Returned: 49, Expired: 50, Asks: 51, Admitted: 52, Denied: 53},
+				Holdings: 54, Held: 55,
+			},
 		},
 		StoreUp:            true,
 		StoreResent:        31,
@@ -72,6 +78,21 @@ func TestValues(t *testing.T) {
 		`spillgate_checks_total{outcome="denied",reason="over_limit"} 12`,
 		`spillgate_checks_total{outcome="admitted",reason="shadow"} 13`,
 		`spillgate_checks_total{outcome="admitted",reason="store_open"} 0`,
+		`spillgate_checks_local_total{outcome="admitted",source="lease"} 52`,
+		`spillgate_checks_local_total{outcome="denied",source="lease"} 53`,
+		`spillgate_checks_local_total{outcome="denied",source="memory"} 43`,
+		`spillgate_hot_buckets 54`,
+		`spillgate_hot_buckets_changed_total{change="promoted"} 41`,
+		`spillgate_hot_buckets_changed_total{change="demoted"} 42`,
+		`spillgate_lease_tokens_held 55`,
+		`spillgate_lease_tokens_total{kind="granted"} 46`,
+		`spillgate_lease_tokens_total{kind="rode"} 47`,
+		`spillgate_lease_tokens_total{kind="spent"} 48`,
+		`spillgate_lease_tokens_total{kind="returned"} 49`,
+		`spillgate_lease_tokens_total{kind="expired"} 50`,
+		`spillgate_lease_requests_total 51`,
+		`spillgate_tokens_charged_total 44`,
+		`spillgate_tokens_charged_lost_total 45`,
 		`spillgate_store_up 1`,
 		`spillgate_store_calls_total 21`,
 		`spillgate_store_calls_resent_total 31`,
@@ -102,6 +123,58 @@ func TestValues(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Log(text)
+	}
+}
+
+// TestSeriesBeforeTheyCount: what an alarm may look at is there from the start, on every store.
+func TestSeriesBeforeTheyCount(t *testing.T) {
+	tel := newTelemetry(t)
+	tel.Observe(func() Reading { return Reading{} })
+	text := scrape(t, tel)
+	for _, want := range []string{
+		`spillgate_checks_total{outcome="denied",reason="over_limit"} 0`,
+		`spillgate_checks_local_total{outcome="admitted",source="lease"} 0`,
+		`spillgate_checks_local_total{outcome="denied",source="lease"} 0`,
+		`spillgate_checks_local_total{outcome="denied",source="memory"} 0`,
+		`spillgate_hot_buckets 0`,
+		`spillgate_hot_buckets_changed_total{change="demoted"} 0`,
+		`spillgate_lease_tokens_held 0`,
+		`spillgate_lease_tokens_total{kind="expired"} 0`,
+		`spillgate_lease_requests_total 0`,
+		`spillgate_tokens_charged_lost_total 0`,
+	} {
+		if !strings.Contains(text, "\n"+want+"\n") {
+			t.Errorf("no line %s", want)
+		}
+	}
+}
+
+// TestCountersDoNotFall: a total that is some behind, or below 0, is no restart. Gauges follow.
+func TestCountersDoNotFall(t *testing.T) {
+	tel := newTelemetry(t)
+	var r Reading
+	tel.Observe(func() Reading { return r })
+	below := uint64(3)
+	for i, at := range []struct{ spent, want uint64 }{{-below, 0}, {20, 20}, {18, 20}, {0, 20}, {21, 21}} {
+		s := &r.Agent.Leases
+		s.Spent, s.Admitted, s.Held = at.spent, at.spent, limit.Tokens(10-i)
+		r.Agent.Checks = []agent.Count{{Admitted: true, Reason: limit.OK, Checks: at.spent}}
+		text := scrape(t, tel)
+		for _, want := range []string{
+			fmt.Sprintf(`spillgate_lease_tokens_total{kind="spent"} %d`, at.want),
+			fmt.Sprintf(`spillgate_checks_local_total{outcome="admitted",source="lease"} %d`, at.want),
+			fmt.Sprintf(`spillgate_checks_total{outcome="admitted",reason="ok"} %d`, at.want),
+			`spillgate_lease_tokens_total{kind="granted"} 0`,
+			fmt.Sprintf(`spillgate_lease_tokens_held %d`, 10-i),
+		} {
+			if !strings.Contains(text, "\n"+want+"\n") {
+				t.Errorf("reading %d: no line %s", i, want)
+			}
+		}
+	}
+	tel.Observe(func() Reading { return Reading{} })
+	if want := `spillgate_lease_tokens_total{kind="spent"} 0`; !strings.Contains(scrape(t, tel), want) {
+		t.Errorf("another agent begins where the first one was, not with %s", want)
 	}
 }
 
