@@ -20,9 +20,10 @@ type credits struct {
 // credit is the account of one bucket.
 type credit struct {
 	open limit.Tokens // admitted; the charge is on its way
-	// lost charges may not have been counted. Their tokens stay blocked until they would have refilled.
-	lost      limit.Tokens
-	lostUntil int64
+	// blocked tokens may not have been counted, or the bucket had none for them. They are not free
+	// before they have refilled: else an agent could admit its allowance again with every reply.
+	blocked      limit.Tokens
+	blockedUntil int64
 }
 
 func (c *credits) shard(sum limit.Sum) *struct {
@@ -42,10 +43,8 @@ func (c *credits) reserve(sum limit.Sum, n, allowance limit.Tokens, now int64) b
 	if a == nil {
 		a = new(credit)
 	}
-	if now >= a.lostUntil {
-		a.lost = 0
-	}
-	if n > allowance-a.open-a.lost {
+	a.passed(now)
+	if n > allowance-a.open-a.blocked {
 		return false
 	}
 	a.open += n
@@ -56,27 +55,35 @@ func (c *credits) reserve(sum limit.Sum, n, allowance limit.Tokens, now int64) b
 	return true
 }
 
-// heard gives back n: the store has counted them, or they were not admitted.
+// passed frees what is not blocked any more.
+func (a *credit) passed(now int64) {
+	if now >= a.blockedUntil {
+		a.blocked = 0
+	}
+}
+
+// heard gives back n: the bucket had them, or they were not admitted.
 func (c *credits) heard(sum limit.Sum, n limit.Tokens, now int64) {
 	s := c.shard(sum)
 	s.Lock()
 	defer s.Unlock()
 	a := s.buckets[sum]
 	a.open -= n
-	if a.open == 0 && (a.lost == 0 || now >= a.lostUntil) {
+	if a.passed(now); a.open == 0 && a.blocked == 0 {
 		delete(s.buckets, sum)
 	}
 }
 
-// lose blocks n until a time: their charge may have been lost.
-func (c *credits) lose(sum limit.Sum, n limit.Tokens, until int64) {
+// block keeps n from being admitted again until a time.
+func (c *credits) block(sum limit.Sum, n limit.Tokens, now, until int64) {
 	s := c.shard(sum)
 	s.Lock()
 	defer s.Unlock()
 	a := s.buckets[sum]
+	a.passed(now)
 	a.open -= n
-	a.lost += n
-	a.lostUntil = max(a.lostUntil, until)
+	a.blocked += n
+	a.blockedUntil = max(a.blockedUntil, until)
 }
 
 // sweep drops entries that hold nothing any more.
@@ -85,7 +92,7 @@ func (c *credits) sweep(now int64) {
 		s := &c.shards[i]
 		s.Lock()
 		for sum, a := range s.buckets {
-			if a.open == 0 && now >= a.lostUntil {
+			if a.passed(now); a.open == 0 && a.blocked == 0 {
 				delete(s.buckets, sum)
 			}
 		}

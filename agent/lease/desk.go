@@ -229,13 +229,17 @@ func (d *Desk) charge(r *Ruling, b *limit.Bucket, c *Check, now int64, out *limi
 
 // charged is told of the outcome of a charge.
 func (d *Desk) charged(c *batcher.Claim) {
-	now := d.cfg.Clock()
+	now, sum, t := d.cfg.Clock(), c.Bucket.Sum(), c.Terms
 	if c.Err != nil {
-		d.credits.lose(c.Bucket.Sum(), c.N, now+int64(c.Terms.Class.Duration(c.Terms.Depth)))
+		d.credits.block(sum, c.N, now, now+int64(t.Class.Duration(t.Depth)))
 		d.count(func(n *Counts) { n.ChargesLost += uint64(c.N) })
 		return
 	}
-	d.credits.heard(c.Bucket.Sum(), c.N, now)
+	if debt := c.Out.Level - t.Depth; debt > 0 {
+		d.credits.block(sum, c.N, now, now+int64(t.Class.Duration(debt))+c.Out.Lag)
+	} else {
+		d.credits.heard(sum, c.N, now)
+	}
 	d.remember(&c.Bucket, c.Terms, c.Out, now)
 }
 
