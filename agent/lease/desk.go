@@ -319,7 +319,11 @@ func (d *Desk) order(h *Holding, r Request, lazy bool) {
 		a := Answer{Out: c.Out, Rode: c.Rode, Failed: c.Err != nil, NotRun: errors.Is(c.Err, batcher.ErrNotRun)}
 		now := d.cfg.Clock()
 		h.Apply(r, a, now)
-		d.settle(h, h.Late(now))
+		requests, added := h.Late(now)
+		d.settle(h, requests)
+		if added != (Totals{}) {
+			d.count(func(*Counts) { d.mu.ended.Add(added) })
+		}
 	}
 	if d.cfg.Send(c) != nil {
 		h.Apply(r, Answer{Failed: true, NotRun: true}, d.cfg.Clock())
