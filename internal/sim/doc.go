@@ -1,0 +1,2 @@
+// Package sim simulates fleets of agents on virtual time.
+package sim

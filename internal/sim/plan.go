@@ -1,0 +1,170 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/spillgate/spillgate/limit"
+)
+
+// Plan is all that a run is made of; Draw draws one from a seed. Probabilities are 0 to 1.
+type Plan struct {
+	Seed    uint64
+	Length  time.Duration
+	Agents  int
+	Masters int
+	Buckets []BucketPlan
+	Most    int // Holdings of an agent
+
+	// Every message takes Delay or more, and now and then, by Tail, up to LongDelay.
+	Delay, LongDelay time.Duration
+	Tail             float64
+	Timeout          time.Duration // of a call
+	Deadline         time.Duration // of a check
+	MaxEntries       int           // of a call
+	MaxInFlight      int
+	MaxPending       int
+
+	// Faults.
+	LoseRequest, LoseReply float64       // of each call
+	ArriveLate             float64       // of lost requests: they run in the end, up to 25 s later
+	Refuse                 float64       // of each entry: certainly not run
+	Crash, Stop, Suspend   float64       // per agent and second
+	Stall                  float64       // per check: suspended in its middle
+	Cut                    float64       // per agent and second: a partition from one master
+	Step                   float64       // per master and second: its clock steps
+	StepUp                 bool          // also forward
+	Drift                  float64       // of clocks against true time, at most
+	Change, Reset          float64       // per bucket and second
+	Forget                 float64       // per look into the memory of denials
+	LateTend               float64       // of the looks ten times a second
+	Several                float64       // of checks: with several descriptors, or in a batch
+	Calm                   bool          // no faults, and one caller for each bucket, who waits as told
+	MinRate                float64       // of the tracker
+	HalfLife               time.Duration // of the tracker
+}
+
+// BucketPlan is one bucket, its rule and its load.
+type BucketPlan struct {
+	Rate      limit.Rate
+	Mode      limit.Mode
+	Allowance limit.Tokens
+	Open      bool // fail open: its admissions by policy are outside the bound
+	Master    int
+	Load      []Load // by agent
+}
+
+// Load is what one agent's callers want of one bucket.
+type Load struct {
+	PerSecond float64 // checks, on average
+	Burst     int     // checks at a time
+	On, Off   time.Duration
+	Cost      limit.Tokens // of most checks
+	Odd       float64      // of checks: another cost, 0 to burst + 1
+}
+
+// pick is one of some values.
+func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
+
+// checksPerRun is about how many checks a run has, at most.
+const checksPerRun = 500
+
+// Draw draws the plan of a seed.
+func Draw(seed uint64) Plan {
+	r := rand.New(rand.NewPCG(seed, 0xd4a3))
+	p := Plan{
+		Seed: seed, Length: time.Duration(pick(r, 1500, 3000, 5000, 9000)) * time.Millisecond,
+		Agents: pick(r, 1, 2, 2, 3, 4, 6, 10), Masters: 1 + r.IntN(3), Most: pick(r, 1, 2, 16, 16, 16),
+		Delay: pick(r, 100*time.Microsecond, 500*time.Microsecond, 2*time.Millisecond, 10*time.Millisecond),
+		Tail:  pick(r, 0, 0.02, 0.2), LongDelay: pick(r, 10*time.Millisecond, 60*time.Millisecond, 400*time.Millisecond),
+		Timeout: pick(r, 50*time.Millisecond, 50*time.Millisecond, 200*time.Millisecond, time.Second), Deadline: pick(r, 5*time.Millisecond, 25*time.Millisecond, 100*time.Millisecond),
+		MaxEntries: pick(r, 1, 2, 256), MaxInFlight: pick(r, 1, 4), MaxPending: pick(r, 8, 1000, 1000),
+		MinRate: pick(r, 0.1, 1, 5), HalfLife: pick(r, 50*time.Millisecond, 300*time.Millisecond, time.Second),
+		Several: pick(r, 0, 0, 0.3), Forget: pick(r, 0, 0.1), LateTend: pick(r, 0, 0.1),
+	}
+	if r.IntN(8) == 0 {
+		p.calm(r)
+	} else {
+		p.faults(r)
+	}
+	for range 1 + r.IntN(4) {
+		p.Buckets = append(p.Buckets, p.bucket(r))
+	}
+	return p
+}
+
+// faults draws which kinds there are.
+func (p *Plan) faults(r *rand.Rand) {
+	some := func(to *float64, most float64) {
+		if r.IntN(3) == 0 {
+			*to = most * r.Float64()
+		}
+	}
+	some(&p.LoseRequest, 0.1)
+	some(&p.LoseReply, 0.2)
+	some(&p.ArriveLate, 0.5)
+	some(&p.Refuse, 0.1)
+	some(&p.Crash, 0.5)
+	some(&p.Stop, 0.3)
+	some(&p.Suspend, 0.5)
+	some(&p.Stall, 0.02)
+	some(&p.Cut, 0.3)
+	if r.IntN(4) == 0 {
+		p.Step, p.StepUp = r.Float64()/2, r.IntN(2) == 0
+	}
+	if r.IntN(3) == 0 {
+		p.Drift = 200e-6 * r.Float64()
+	}
+	if r.IntN(4) == 0 {
+		p.Change = r.Float64() / 2
+	}
+	if r.IntN(4) == 0 {
+		p.Reset = r.Float64() / 2
+	}
+}
+
+func (p *Plan) calm(r *rand.Rand) {
+	p.Calm = true
+	p.Tail, p.Several, p.MaxPending = 0, pick(r, 0, 0.3), 1000
+	p.Timeout, p.Deadline = time.Second, 500*time.Millisecond
+}
+
+// rate draws a bucket's size, small ones above all.
+func rate(r *rand.Rand) limit.Rate {
+	return limit.Rate{Requests: pick[limit.Tokens](r, 1, 2, 5, 10, 10, 100, 100, 1000), Period: time.Second,
+		Burst: pick[limit.Tokens](r, 1, 1, 2, 3, 7, 10, 20, 100)}
+}
+
+func (p *Plan) bucket(r *rand.Rand) BucketPlan {
+	b := BucketPlan{Rate: rate(r), Mode: pick(r, limit.Leased, limit.Leased, limit.Leased, limit.Exact, limit.Optimistic),
+		Master: r.IntN(p.Masters), Open: !p.Calm && r.IntN(10) == 0, Load: make([]Load, p.Agents)}
+	if b.Mode == limit.Optimistic {
+		b.Allowance = 1 + limit.Tokens(r.IntN(int(min(b.Rate.Burst, 10))))
+		b.Rate.Debt = b.Allowance * 64
+	}
+	total := min(float64(b.Rate.Requests)*pick(r, 0.3, 1, 3, 10)+1, checksPerRun/2/p.Length.Seconds())
+	only := r.IntN(p.Agents)
+	for i := range b.Load {
+		if p.Calm && i != only {
+			continue
+		}
+		b.Load[i] = p.load(r, total/float64(p.Agents), b.Rate.Burst)
+	}
+	return b
+}
+
+func (p *Plan) load(r *rand.Rand, perSecond float64, burst limit.Tokens) Load {
+	l := Load{PerSecond: perSecond * 2 * r.Float64(), Burst: 1, Cost: 1, Odd: pick(r, 0, 0, 0.2)}
+	switch r.IntN(5) {
+	case 0:
+		l.PerSecond = 0
+	case 1:
+		l.Burst = 1 + r.IntN(20)
+	case 2:
+		l.On, l.Off = time.Duration(r.Int64N(1e9)), time.Duration(r.Int64N(3e9))
+	}
+	if r.IntN(6) == 0 {
+		l.Cost = 1 + limit.Tokens(r.IntN(int(burst)))
+	}
+	return l
+}
