@@ -16,9 +16,7 @@ func heat(t *testing.T, p *agentProc, l *ledger, length time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), length)
 	defer cancel()
-	if err := (&stream{agent: p, l: l, batch: 10, every: 10 * time.Millisecond}).run(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, (&stream{agent: p, l: l, batch: int(20 / l.bucket.quantity), every: 20 * time.Millisecond}).run(ctx))
 }
 
 // TestHotKill is fault 16, kill -9: what the dead agent held is spent by nobody, and no longer than until it is
@@ -29,7 +27,7 @@ func TestHotKill(t *testing.T) {
 	dir := shortDir(t)
 	dead, other := startProc(t, dir, "dead", srv.URL()), startProc(t, dir, "other", srv.URL())
 	// It refills faster than the demand, so that the bucket is as full as the lease lets it be.
-	l := newLedger(hotBucket{key: "killed", burst: 5000, count: 2000, period: 1, quantity: 1})
+	l := newLedger(hotBucket{key: "killed", burst: 5000, count: 2000, period: 1, quantity: 5})
 	heat(t, dead, l, time.Second)
 	dead.kill()
 
@@ -57,7 +55,7 @@ func TestHotTerminate(t *testing.T) {
 	dir := shortDir(t)
 	gone, other := startProc(t, dir, "gone", srv.URL()), startProc(t, dir, "other", srv.URL())
 	// It is never full again after the first second, so that no token is lost but by the agents.
-	l := newLedger(hotBucket{key: "terminated", burst: 5000, count: 100, period: 1, quantity: 1})
+	l := newLedger(hotBucket{key: "terminated", burst: 5000, count: 100, period: 1, quantity: 5})
 	start := l.now()
 	heat(t, gone, l, 2*time.Second)
 	held := l.tokens(0)
@@ -67,7 +65,7 @@ func TestHotTerminate(t *testing.T) {
 	took := l.now() - start
 	granted, there := float64(l.tokens(0)), float64(l.bucket.burst)+l.bucket.refill(took)
 	t.Logf("%d admitted before SIGTERM; %.0f of %.0f tokens in the end", held, granted, there)
-	if granted < 0.98*there {
+	if granted < 0.96*there { // at the end an agent may believe for a while that nothing is there
 		t.Errorf("%.0f of %.0f tokens were granted: what the agent held is missing", granted, there)
 	}
 	l.judge(t)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -17,52 +18,55 @@ import (
 //
 // The story of a round, on a bucket that refills within the stop:
 //
-//	load on the sleeper, below the rate: the bucket stays full, so that the agent may hold much of it
+//	load on the sleeper, far from the limit, so that it may hold much
 //	SIGSTOP, with batches of 64 commands on their way
 //	... the store forgets what the sleeper held, and the bucket is full again
 //	the other agent takes all there is
 //	64 commands a write into the sleeper's sockets: whatever it admits now is over the bound
 //	SIGCONT, and more of the same
 //
-// Several sleepers, each with a bucket of its own, make several moments of the stop.
+// Several sleepers, each with buckets of its own, make several moments of the stop.
 func TestHotSuspend(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	dir := shortDir(t)
 	other := startProc(t, dir, "other", srv.URL())
 	var wg sync.WaitGroup
-	var ledgers []*ledger
-	for i := range 3 {
+	var rounds [3][]*suspension
+	for i := range rounds {
 		name := fmt.Sprint("sleeper", i)
-		l := newLedger(hotBucket{key: name, burst: 6000, count: 2000, period: 1, quantity: 5})
-		s := &suspension{sleeper: startProc(t, dir, name, srv.URL()), other: other, l: l}
-		ledgers = append(ledgers, l)
+		sleeper := startProc(t, dir, name, srv.URL())
+		// A lease counts for at most two times its 2 s, and for at least one.
+		for round, stop := range []time.Duration{2200*time.Millisecond + rand.N(1800*time.Millisecond), 5 * time.Second} {
+			l := newLedger(hotBucket{key: fmt.Sprint(name, " round ", round), burst: 6000, count: 1000, period: 1, quantity: 5})
+			rounds[i] = append(rounds[i], &suspension{sleeper: sleeper, other: other, l: l, stop: stop})
+		}
 		wg.Go(func() {
-			// A lease counts for at most two times its 2 s, and for at least one.
-			for _, stop := range []time.Duration{4200*time.Millisecond + rand.N(300*time.Millisecond), 2200*time.Millisecond + rand.N(1800*time.Millisecond)} {
-				if err := s.round(t, stop); err != nil {
-					t.Errorf("%s, stopped for %v: %v", name, stop, err)
+			for _, s := range rounds[i] {
+				if err := s.run(t); err != nil {
+					t.Errorf("%s, stopped for %v: %v", s.l.bucket.key, s.stop, err)
 					return
 				}
 			}
 		})
 	}
 	wg.Wait()
-	for _, l := range ledgers {
-		l.judge(t)
+	for _, s := range slices.Concat(rounds[:]...) {
+		s.l.judge(t)
 	}
 }
 
-// suspension is one sleeper, its bucket, and the agent that stays awake.
+// suspension is a round: one sleeper, a bucket of its own, and the agent that stays awake.
 type suspension struct {
 	sleeper, other *agentProc
 	l              *ledger
+	stop           time.Duration
 }
 
 // perWrite is how many commands go into one write.
 const perWrite = 64
 
-func (s *suspension) round(t *testing.T, stop time.Duration) error {
+func (s *suspension) run(t *testing.T) error {
 	awake, err := s.other.caller(s.l)
 	if err != nil {
 		return err
@@ -78,7 +82,7 @@ func (s *suspension) round(t *testing.T, stop time.Duration) error {
 		waiting = append(waiting, c)
 	}
 
-	// 64 * 5 tokens every 200 ms from one client: 1,600/s of 2,000. The last batches are on their way at the stop.
+	// 64 * 5 tokens every 200 ms from one client: 1,600/s out of a full bucket. The last batches are on their way at the stop.
 	ctx, endLoad := context.WithCancel(t.Context())
 	defer endLoad()
 	load := make(chan error, 1)
@@ -99,10 +103,10 @@ func (s *suspension) round(t *testing.T, stop time.Duration) error {
 	}
 	defer s.sleeper.signal(syscall.SIGCONT)
 	endLoad()
-	time.Sleep(stop)
+	time.Sleep(s.stop)
 
 	from := s.l.now()
-	if err := drain(awake, 80*time.Millisecond); err != nil {
+	if err := drain(awake, 200*time.Millisecond); err != nil {
 		return err
 	}
 	drained := s.l.tokens(from)
@@ -130,7 +134,7 @@ func (s *suspension) round(t *testing.T, stop time.Duration) error {
 			return err
 		}
 	}
-	t.Logf("%s: stopped for %v, then %d tokens drained through the other agent", s.l.bucket.key, stop, drained)
+	t.Logf("%s: stopped for %v, then %d tokens drained through the other agent", s.l.bucket.key, s.stop, drained)
 	if err := <-load; err != nil {
 		return err
 	}
