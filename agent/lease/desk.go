@@ -71,6 +71,8 @@ type Check struct {
 	Terms     *limit.Terms
 	N         limit.Tokens
 	Allowance limit.Tokens // above 0 for optimistic rules, where nothing has to be taken back
+	// Active counts the distinct buckets of the rule; nil does not.
+	Active *hotkeys.Distinct
 }
 
 // Ruling is what a Desk did for a check, for Learn, Undo and the accounts.
@@ -179,13 +181,16 @@ func (d *Desk) plan(h *Holding, c *Check, now int64, out *limit.Decision) (r Rul
 // check for the tracker, and makes the bucket hot if it is time.
 func (d *Desk) Cold(id []byte, b *limit.Bucket, c *Check, out *limit.Decision) (r Ruling) {
 	now := d.cfg.Clock()
+	if c.Active != nil {
+		c.Active.Add(now, b.Sum())
+	}
 	hot := d.cfg.Tracker.Touch(now, b.Sum(), uint32(min(max(1, c.N), math.MaxUint32))) == hotkeys.Hot
 	if k, ok := d.cfg.Memory.Get(b.Sum()); ok && (k.Terms == c.Terms || *k.Terms == *c.Terms) && k.denies(now, c.N, out) {
 		d.count(func(n *Counts) { n.KnownDenied++ })
 		return Ruling{Decided: true}
 	}
 	if hot && c.N > 0 {
-		if h := d.promote(id, b, c.Terms, now); h != nil {
+		if h := d.promote(id, b, c, now); h != nil {
 			return d.holds(h, c, now, out)
 		}
 	}
@@ -194,14 +199,15 @@ func (d *Desk) Cold(id []byte, b *limit.Bucket, c *Check, out *limit.Decision) (
 }
 
 // promote makes a Holding for a bucket; nil if there are too many.
-func (d *Desk) promote(id []byte, b *limit.Bucket, t *limit.Terms, now int64) *Holding {
+func (d *Desk) promote(id []byte, b *limit.Bucket, c *Check, now int64) *Holding {
 	rate, _ := d.cfg.Tracker.Rate(now, b.Sum())
-	h := New(id, b, t, now, rate, d.cfg.Seed)
+	h := New(id, b, c.Terms, now, rate, d.cfg.Seed)
+	h.active = c.Active
 	there := d.table.insert(h)
 	if there == h {
 		d.count(func(n *Counts) { n.Promoted++ })
 	}
-	if there == nil || *there.terms.Load() != *t {
+	if there == nil || *there.terms.Load() != *c.Terms {
 		return nil
 	}
 	return there
@@ -360,16 +366,16 @@ func (d *Desk) Tend() {
 	d.mu.Unlock()
 	for _, h := range all {
 		wanted, request, send := h.Tend(now)
-		class := hotkeys.Hot
 		if wanted > 0 {
-			class = d.cfg.Tracker.Touch(now, h.Bucket.Sum(), uint32(min(wanted, math.MaxUint32)))
-		} else {
-			_, class = d.cfg.Tracker.Rate(now, h.Bucket.Sum())
+			d.cfg.Tracker.Touch(now, h.Bucket.Sum(), uint32(min(wanted, math.MaxUint32)))
+			if h.active != nil {
+				h.active.Add(now, h.Bucket.Sum())
+			}
 		}
 		if send {
 			d.order(h, request, true)
 		}
-		if class == hotkeys.Cold {
+		if _, class := d.cfg.Tracker.Rate(now, h.Bucket.Sum()); class == hotkeys.Cold { // a Touch may be lost
 			d.release(h)
 		}
 	}

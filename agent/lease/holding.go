@@ -65,7 +65,6 @@ type Holding struct {
 		gone       bool
 		totals     Totals
 		told       Totals       // of these, what Release and Late have told of
-		told       Totals       // of these, what Release and Late have told of
 		spent      limit.Tokens // by cur and next, as far as harvested
 	}
 }
@@ -86,12 +85,6 @@ type Totals struct {
 	Asks     uint64 // requests to the store
 	Admitted uint64 // checks admitted here
 	Denied   uint64 // checks denied here
-}
-
-// since are the totals that came after earlier ones.
-func (t Totals) since(o Totals) Totals {
-	return Totals{Granted: t.Granted - o.Granted, Rode: t.Rode - o.Rode, Spent: t.Spent - o.Spent,
-		Returned: t.Returned - o.Returned, Expired: t.Expired - o.Expired, Asks: t.Asks - o.Asks}
 }
 
 // since are the totals that came after earlier ones.
