@@ -73,6 +73,9 @@ type Holding struct {
 type owed struct {
 	epoch             int64
 	settled, returned limit.Tokens
+	// until is when the account is void: the leases it is of have ended, and should the store's clock have been set
+	// back, their epoch may come again.
+	until int64
 }
 
 // Totals count tokens and requests of a Holding, or of many.
@@ -194,6 +197,8 @@ type Request struct {
 	Want limit.Tokens // the N of the entry
 	Ask  limit.Ask
 	Sent int64 // when it was planned: the lease counts from here
+
+	until int64 // of the account in Ask
 }
 
 // Step is what to do for a check that Judge left to the store.
@@ -253,7 +258,7 @@ func (h *Holding) retireLocked(g *Grant, now int64) {
 	switch {
 	case left == 0:
 	case now < g.expires:
-		h.oweLocked(g.epoch, left, left)
+		h.oweLocked(g.epoch, left, left, g.expires)
 		h.mu.totals.Returned += uint64(left)
 	default:
 		h.mu.totals.Expired += uint64(left)
@@ -270,11 +275,11 @@ func (h *Holding) accountLocked(g *Grant, left limit.Tokens) {
 	g.accounted += spent
 	h.mu.spent += spent
 	h.mu.totals.Spent += uint64(spent)
-	h.oweLocked(g.epoch, spent, 0)
+	h.oweLocked(g.epoch, spent, 0, g.expires)
 }
 
 // oweLocked adds to what the store is to be told.
-func (h *Holding) oweLocked(epoch int64, settled, returned limit.Tokens) {
+func (h *Holding) oweLocked(epoch int64, settled, returned limit.Tokens, until int64) {
 	if settled == 0 {
 		return
 	}
@@ -282,10 +287,11 @@ func (h *Holding) oweLocked(epoch int64, settled, returned limit.Tokens) {
 		if o := &h.mu.owed[i]; o.epoch == epoch {
 			o.settled += settled
 			o.returned += returned
+			o.until = min(o.until, until)
 			return
 		}
 	}
-	h.mu.owed = append(h.mu.owed, owed{epoch, settled, returned})
+	h.mu.owed = append(h.mu.owed, owed{epoch, settled, returned, until})
 }
 
 // requestLocked makes a request: the account of one epoch, and what the demand needs.
@@ -305,7 +311,7 @@ func (h *Holding) requestLocked(now int64, need limit.Tokens) Request {
 	want -= float64(cur.held() + h.mu.next.held())
 	r := Request{Want: limit.Tokens(max(0, min(want, float64(h.terms.Load().Burst)))), Sent: now}
 	r.Ask.Presence = max(1, min(limit.Presence, (now-h.mu.lastAsk)*limit.Presence/ttl))
-	h.takeOwedLocked(&r.Ask, need)
+	h.takeOwedLocked(&r, need)
 	h.mu.lastAsk, h.mu.inFlight = now, true
 	h.asked.Store(true)
 	h.mu.totals.Asks++
@@ -357,14 +363,15 @@ func (h *Holding) giveBackLocked(g *Grant) {
 	}
 	if _, ok := g.spend(limit.Tokens(back)); ok {
 		g.accounted += limit.Tokens(back)
-		h.oweLocked(g.epoch, limit.Tokens(back), limit.Tokens(back))
+		h.oweLocked(g.epoch, limit.Tokens(back), limit.Tokens(back), g.expires)
 		h.mu.totals.Returned += uint64(back)
 	}
 }
 
 // takeOwedLocked moves the account of one epoch into a request: for a caller who needs them, that with tokens
 // that come back; else the largest. The others go with the next requests, or end by themselves.
-func (h *Holding) takeOwedLocked(a *limit.Ask, need limit.Tokens) {
+func (h *Holding) takeOwedLocked(r *Request, need limit.Tokens) {
+	h.mu.owed = slices.DeleteFunc(h.mu.owed, func(o owed) bool { return r.Sent >= o.until })
 	if len(h.mu.owed) == 0 {
 		return
 	}
@@ -377,7 +384,7 @@ func (h *Holding) takeOwedLocked(a *limit.Ask, need limit.Tokens) {
 	}
 	o := h.mu.owed[best]
 	h.mu.owed = slices.Delete(h.mu.owed, best, best+1)
-	a.Epoch, a.Settled, a.Returned = o.epoch, o.settled, o.returned
+	r.Ask.Epoch, r.Ask.Settled, r.Ask.Returned, r.until = o.epoch, o.settled, o.returned, o.until
 }
 
 // Answer is the store's reply to a request.
@@ -398,13 +405,13 @@ func (h *Holding) Apply(r Request, a Answer, now int64) {
 		// A settlement is sent at most once: of one that may have run nothing is known, and the
 		// store's record ends by itself. What was to come back ends with it.
 		if spent := r.Ask.Settled - r.Ask.Returned; a.NotRun && spent > 0 {
-			h.oweLocked(r.Ask.Epoch, spent, 0)
+			h.oweLocked(r.Ask.Epoch, spent, 0, r.until)
 		}
 		h.mu.pauseTo = now + h.jitterLocked(leastHint)
 		h.asked.Store(false)
 		return
 	}
-	h.oweLocked(a.Out.Epoch, a.Rode, 0)
+	h.oweLocked(a.Out.Epoch, a.Rode, 0, r.Sent+spendable)
 	h.mu.totals.Granted += uint64(a.Out.Granted)
 	h.mu.totals.Rode += uint64(a.Rode)
 	g := h.grantLocked(r, &a, now)
@@ -497,11 +504,11 @@ func (h *Holding) settleLocked(now int64, r *Request) bool {
 		h.retireLocked(h.mu.next, now)
 		h.mu.next = nil
 	}
-	if len(h.mu.owed) == 0 {
+	*r = Request{Sent: now}
+	h.takeOwedLocked(r, 0)
+	if r.Ask.Settled == 0 {
 		return false
 	}
-	*r = Request{Sent: now}
-	h.takeOwedLocked(&r.Ask, 0)
 	h.mu.inFlight = true
 	h.asked.Store(true)
 	h.mu.totals.Asks++
