@@ -18,6 +18,7 @@ type Line struct {
 	byBucket map[limit.Sum]*pending
 	waiting  []*pending // in order of arrival
 	urgent   int        // of waiting, those for which somebody waits
+	leases   int        // of waiting, those that ask for a lease
 	free     []*pending
 }
 
@@ -56,6 +57,7 @@ func (l *Line) Add(c *Claim) {
 	}
 	if c.Op == limit.Lease {
 		p.lease, c.in = c, p
+		l.leases++
 	} else {
 		p.push(c)
 	}
@@ -89,7 +91,9 @@ func (l *Line) Next(most int, load *Load) {
 			continue
 		}
 		p.seal()
-		if p.lease == nil {
+		if p.lease != nil {
+			l.leases--
+		} else {
 			l.unlist(p)
 		}
 		load.pendings = append(load.pendings, p)

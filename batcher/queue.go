@@ -36,14 +36,14 @@ func (c *Claim) passes() bool { return c.Op == limit.Refund || c.Op == limit.Lea
 
 // add queues a claim and starts a call if that is due. The error is ErrClosed, but for what replies bring about
 // while the queue drains, or ErrOverloaded: claims that were given up wait for nothing, but their empty
-// entries stay in line until the next call, so the line has a bound of its own.
+// entries stay in line until the next call, so the line has a bound of its own, in which leases do not count.
 func (q *queue) add(c *Claim) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
 	case q.closed && !(q.running > 0 && c.passes()):
 		return ErrClosed
-	case q.line.Len() >= q.batcher.cfg.MaxPending && !c.passes():
+	case q.line.Len()-q.line.leases >= q.batcher.cfg.MaxPending && !c.passes():
 		return ErrOverloaded
 	}
 	q.line.Add(c)
