@@ -60,7 +60,7 @@ func (q *queue) startLocked() {
 		q.running++
 		q.batcher.calls.Add(1)
 		go q.run()
-	case q.running == 0 && q.line.Len() > 0 && !q.armed:
+	case q.line.Len() > 0 && !q.line.Urgent() && !q.readyLocked() && !q.armed: // also while calls run: they may be slow
 		q.armLocked()
 	}
 }
