@@ -356,3 +356,28 @@ func TestClosedAgent(t *testing.T) {
 	c.Close()
 	d.shut()
 }
+
+// TestInfoWithoutLeases: a direct store has no calls and no leases. Its INFO has the section all the same.
+func TestInfoWithoutLeases(t *testing.T) {
+	d, _ := onSocket(t, resp.Config{})
+	c := d.client()
+	c.do("[0 1 0 -1 60]", "CL.THROTTLE", "key", "0", "1", "60")
+	c.do("[1 1 0 60 60]", "CL.THROTTLE", "key", "0", "1", "60")
+	c.send(frame("INFO", "leases"))
+	text := c.next()
+	_, leases, found := strings.Cut(text, `# Leases\r\n`)
+	if !found || !strings.Contains(text, `admitted_ok:1\r\ndenied_over_limit:1\r\n`) {
+		t.Fatalf("INFO is %s", text)
+	}
+	lines := strings.Split(strings.TrimSuffix(leases, `\r\n"`), `\r\n`)
+	for _, line := range lines {
+		if _, value, _ := strings.Cut(line, ":"); value != "0" && value != "0.0" {
+			t.Errorf("%s on a direct store", line)
+		}
+	}
+	if last := "store_calls_per_1000_checks:0.0"; lines[len(lines)-1] != last {
+		t.Errorf("the last line is not %s: %s", last, leases)
+	}
+	c.Close()
+	d.shut()
+}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillgate/spillgate/agent"
 	"github.com/spillgate/spillgate/sidecar/resp/wire"
 )
 
@@ -176,7 +177,7 @@ func writeCommand(w *wire.Writer, cmd *command) {
 // info is INFO [section ...]; there is one section's worth, so sections are not told apart.
 func info(c *conn, _ [][]byte) {
 	s := c.server
-	st, checks := s.Stats(), s.cfg.Agent.Stats()
+	st, of := s.Stats(), s.cfg.Agent.Stats()
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Server\r\nserver_name:spillgate\r\nspillgate_version:%s\r\nredis_version:%s\r\nredis_mode:standalone\r\n",
 		s.cfg.Version, protocolVersion)
@@ -185,7 +186,7 @@ func info(c *conn, _ [][]byte) {
 	fmt.Fprintf(&b, "\r\n# Stats\r\ntotal_connections_received:%d\r\nrejected_connections:%d\r\nprotocol_errors:%d\r\n",
 		st.Accepted, st.Refused, st.ProtocolErrors)
 	fmt.Fprintf(&b, "\r\n# Checks\r\n")
-	for _, n := range checks.Checks {
+	for _, n := range of.Checks {
 		outcome := "denied"
 		if n.Admitted {
 			outcome = "admitted"
@@ -193,7 +194,30 @@ func info(c *conn, _ [][]byte) {
 		fmt.Fprintf(&b, "%s_%s:%d\r\n", outcome, n.Reason, n.Checks)
 	}
 	fmt.Fprintf(&b, "store_ready:%d\r\n", b2i(s.cfg.Agent.Ready()))
+	writeLeases(&b, &of)
 	c.w.BulkString(b.String())
+}
+
+// writeLeases is the section of INFO about what was decided without the store, and with what.
+func writeLeases(b *strings.Builder, of *agent.Stats) {
+	l := &of.Leases
+	fmt.Fprintf(b, "\r\n# Leases\r\nhot_buckets:%d\r\nhot_buckets_promoted:%d\r\nhot_buckets_demoted:%d\r\n",
+		l.Holdings, l.Promoted, l.Demoted)
+	fmt.Fprintf(b, "lease_tokens_held:%d\r\nlease_tokens_granted:%d\r\nlease_tokens_rode:%d\r\nlease_tokens_spent:%d\r\n",
+		l.Held, l.Granted, l.Rode, l.Spent)
+	fmt.Fprintf(b, "lease_tokens_returned:%d\r\nlease_tokens_expired:%d\r\nlease_requests:%d\r\n", l.Returned, l.Expired, l.Asks)
+	fmt.Fprintf(b, "local_admitted:%d\r\nlocal_denied:%d\r\ncached_denied:%d\r\n", l.Admitted, l.Denied, l.KnownDenied)
+	fmt.Fprintf(b, "tokens_charged:%d\r\ntokens_charged_lost:%d\r\n", l.Charged, l.ChargesLost)
+	fmt.Fprintf(b, "store_calls:%d\r\nstore_calls_per_1000_checks:%.1f\r\n", of.Batcher.Calls, perThousand(of))
+}
+
+// perThousand is the calls to the store for each 1,000 checks; 0 before the first check.
+func perThousand(of *agent.Stats) float64 {
+	var checks uint64
+	for _, n := range of.Checks {
+		checks += n.Checks
+	}
+	return 1000 * float64(of.Batcher.Calls) / float64(max(1, checks))
 }
 
 func selectDB(c *conn, args [][]byte) {
