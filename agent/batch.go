@@ -263,7 +263,7 @@ func (it *item) settle(a *Agent, out limit.Outcome, err error) {
 		it.fail(a, err)
 		return
 	case it.claim != nil && it.op == limit.Take && (it.rule == nil || it.rule.Mode != limit.Exact):
-		it.decision = a.desk.Learn(&it.ruling, &it.claim.Bucket, it.terms, it.n, out)
+		it.decision = a.desk.Learn(&it.ruling, it.claim)
 	default:
 		it.decision = it.terms.Decide(it.n, out)
 	}

@@ -41,8 +41,10 @@ type Claim struct {
 	// Out and Err are valid after Wait, or in Done.
 	Out limit.Outcome
 	Err error
+	// Rider: the claim rode with a lease, and the level it sees has in it what was left for the lease.
+	Rider bool
 	// Rode, for Lease, are the tokens of the lease that went to takes that rode along. They are
-	// on lease and spent; Out.Granted does not have them.
+	// on lease and spent; Out.Granted does not have them. For Take, those of them that it got.
 	Rode limit.Tokens
 
 	group      *Group

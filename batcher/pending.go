@@ -147,16 +147,18 @@ func (p *pending) shareLease(again func(*Claim)) (unused limit.Tokens) {
 	level := e.Out.Level - limit.Ticks(taken+left)*e.Terms.Emission
 	for c := p.first; c != nil; {
 		next := c.next
-		c.Err, c.Out = e.Err, limit.Outcome{Level: level, Lag: e.Out.Lag}
+		c.Err, c.Out, c.Rider = e.Err, limit.Outcome{Level: level, Lag: e.Out.Lag}, true
 		switch {
 		case e.Err != nil || c.orphan:
 		case c.N <= taken+left:
 			level += limit.Ticks(c.N) * e.Terms.Emission
 			c.Out.Granted, c.Out.Level = c.N, level
-			left -= max(0, c.N-taken)
+			c.Rode = max(0, c.N-taken)
+			left -= c.Rode
 			taken -= min(taken, c.N)
 		case !c.sent && e.Out.Level+limit.Ticks(c.N)*e.Terms.Emission <= e.Terms.Depth:
 			p.remove(c)
+			c.Rider = false
 			again(c)
 		default:
 			c.Out.Level = e.Out.Level - limit.Ticks(taken+left)*e.Terms.Emission

@@ -254,8 +254,9 @@ func (d *Desk) remember(b *limit.Bucket, t *limit.Terms, out limit.Outcome, now 
 }
 
 // Learn takes the outcome of a take that a ruling left to the store, and gives the decision.
-func (d *Desk) Learn(r *Ruling, b *limit.Bucket, t *limit.Terms, n limit.Tokens, out limit.Outcome) limit.Decision {
-	if r.holding != nil && (n == 0 || n > t.Burst) {
+func (d *Desk) Learn(r *Ruling, c *batcher.Claim) limit.Decision {
+	b, t, n, out := &c.Bucket, c.Terms, c.N, c.Out
+	if r.holding != nil && !c.Rider { // what is held here is not missing
 		out.Level = max(0, out.Level-limit.Ticks(r.holding.held())*t.Emission)
 	}
 	decision := t.Decide(n, out)

@@ -242,7 +242,7 @@ func (b *batch) settle(it *item) {
 			it.decision = limit.Decision{Reason: limit.Never, RetryAfter: limit.NoRetry}
 		}
 	case it.op == limit.Take && it.bucket.plan.Mode != limit.Exact:
-		it.decision = a.desk.Learn(&it.ruling, &it.bucket.name, it.terms, it.n, it.claim.Out)
+		it.decision = a.desk.Learn(&it.ruling, it.claim)
 	default:
 		it.decision = it.terms.Decide(it.n, it.claim.Out)
 	}
