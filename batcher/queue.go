@@ -127,6 +127,9 @@ func (q *queue) call(load *Load, done []*Claim) []*Claim {
 	info := CallInfo{Shard: q.shard, Took: time.Since(start)}
 	load.tally(&info)
 	done = q.settle(load, done)
+	if time.Since(start) >= rideable { // read afterwards, so that a stop of the process in between shows
+		unride(done)
+	}
 	info.Claims = len(done)
 	b.stats.record(info)
 	if b.cfg.OnCall != nil {
@@ -145,6 +148,19 @@ func (q *queue) call(load *Load, done []*Claim) []*Claim {
 	}
 	clear(done)
 	return done
+}
+
+// rideable is how old a lease may be, counted from before its call, when a claim takes tokens of it: a little less
+// than it lasts, as in agent/lease.
+const rideable = limit.LeaseTTL - limit.LeaseTTL/64
+
+// unride takes from claims what they got of leases that have ended. It counts as spent.
+func unride(done []*Claim) {
+	for _, c := range done {
+		if c.Op == limit.Take && c.Rode > 0 {
+			c.Err = ErrUnknown
+		}
+	}
 }
 
 // settle shares out the grants of a call, and appends the claims that have their outcome.
