@@ -44,9 +44,10 @@ type Claim struct {
 	// Rider: the claim rode with a lease, and the level it sees has in it what was left for the lease.
 	Rider bool
 	// Rode, for Lease, are the tokens of the lease that went to takes that rode along. They are
-	// on lease and spent; Out.Granted does not have them. For Take, those of them that it got.
+	// on lease and spent; Out.Granted does not have them.
 	Rode limit.Tokens
 
+	rode       limit.Tokens // of N, from a lease that was in flight
 	group      *Group
 	prev, next *Claim
 	in         *pending // while the claim is queued or in flight

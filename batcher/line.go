@@ -167,6 +167,13 @@ func (l *Line) GiveUp(c *Claim) (unsent bool) {
 	return unsent
 }
 
+// Unride takes from a claim that has its outcome what it got of a lease that has ended. It counts as spent.
+func (c *Claim) Unride() {
+	if c.rode > 0 {
+		c.Err = ErrUnknown
+	}
+}
+
 // tally counts the failed entries of a load by kind.
 func (load *Load) tally(info *CallInfo) {
 	info.Entries = len(load.Entries)

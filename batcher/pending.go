@@ -153,8 +153,8 @@ func (p *pending) shareLease(again func(*Claim)) (unused limit.Tokens) {
 		case c.N <= taken+left:
 			level += limit.Ticks(c.N) * e.Terms.Emission
 			c.Out.Granted, c.Out.Level = c.N, level
-			c.Rode = max(0, c.N-taken)
-			left -= c.Rode
+			c.rode = max(0, c.N-taken)
+			left -= c.rode
 			taken -= min(taken, c.N)
 		case !c.sent && e.Out.Level+limit.Ticks(c.N)*e.Terms.Emission <= e.Terms.Depth:
 			p.remove(c)

@@ -128,7 +128,9 @@ func (q *queue) call(load *Load, done []*Claim) []*Claim {
 	load.tally(&info)
 	done = q.settle(load, done)
 	if time.Since(start) >= rideable { // read afterwards, so that a stop of the process in between shows
-		unride(done)
+		for _, c := range done {
+			c.Unride()
+		}
 	}
 	info.Claims = len(done)
 	b.stats.record(info)
@@ -153,15 +155,6 @@ func (q *queue) call(load *Load, done []*Claim) []*Claim {
 // rideable is how old a lease may be, counted from before its call, when a claim takes tokens of it: a little less
 // than it lasts, as in agent/lease.
 const rideable = limit.LeaseTTL - limit.LeaseTTL/64
-
-// unride takes from claims what they got of leases that have ended. It counts as spent.
-func unride(done []*Claim) {
-	for _, c := range done {
-		if c.Op == limit.Take && c.Rode > 0 {
-			c.Err = ErrUnknown
-		}
-	}
-}
 
 // settle shares out the grants of a call, and appends the claims that have their outcome.
 func (q *queue) settle(load *Load, done []*Claim) []*Claim {
