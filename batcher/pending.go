@@ -21,7 +21,7 @@ func (p *pending) accepts(c *Claim) bool {
 		return false
 	}
 	if p.entry.Op == limit.Lease {
-		return c.Op == limit.Take && c.N > 0 && c.N <= c.Terms.Burst && (!p.sent || p.entry.N > 0)
+		return c.Op == limit.Take && (!p.sent || p.entry.N > 0)
 	}
 	return family(p.entry.Op) == family(c.Op) && c.Op != limit.Lease && !p.sent
 }
@@ -106,7 +106,9 @@ func (p *pending) sealLease() {
 	e := &p.entry
 	e.N, e.Ask = p.lease.N, p.lease.Ask
 	for c := p.first; c != nil; c = c.next {
-		e.Ask.Take = min(e.Ask.Take+c.N, e.Terms.Burst)
+		if c.N <= e.Terms.Burst { // more can never be had
+			e.Ask.Take = min(e.Ask.Take+c.N, e.Terms.Burst)
+		}
 		c.sent = true
 	}
 }

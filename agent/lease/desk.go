@@ -189,7 +189,7 @@ func (d *Desk) Cold(id []byte, b *limit.Bucket, c *Check, out *limit.Decision) (
 		d.count(func(n *Counts) { n.KnownDenied++ })
 		return Ruling{Decided: true}
 	}
-	if hot && c.N > 0 {
+	if hot && c.N > 0 && c.N <= c.Terms.Burst {
 		if h := d.promote(id, b, c, now); h != nil {
 			return d.holds(h, c, now, out)
 		}
@@ -346,15 +346,17 @@ func (d *Desk) settle(h *Holding, requests []Request) {
 
 // release ends a Holding: all it has goes back.
 func (d *Desk) release(h *Holding) {
+	now := d.cfg.Clock()
+	d.mu.Lock()
 	if !d.table.remove(h) {
+		d.mu.Unlock()
 		return
 	}
-	d.settle(h, h.Release(d.cfg.Clock()))
-	totals := h.State().Totals
-	d.count(func(n *Counts) {
-		n.Demoted++
-		d.mu.ended.Add(totals)
-	})
+	requests := h.Release(now)
+	d.mu.ended.Add(h.State().Totals)
+	d.mu.counts.Demoted++
+	d.mu.Unlock()
+	d.settle(h, requests)
 }
 
 // Tend looks after the Holdings, some ten times a second: it tells the tracker what they served, returns
@@ -407,8 +409,8 @@ type Stats struct {
 // Stats returns them.
 func (d *Desk) Stats() Stats {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	s := Stats{Counts: d.mu.counts, Totals: d.mu.ended}
-	d.mu.Unlock()
 	for _, h := range d.table.all(nil) {
 		state := h.State()
 		s.Holdings++

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,45 +66,6 @@ type Holding struct {
 		told       Totals       // of these, what Release and Late have told of
 		spent      limit.Tokens // by cur and next, as far as harvested
 	}
-}
-
-// owed is the account of one epoch that the store has not been told yet.
-type owed struct {
-	epoch             int64
-	settled, returned limit.Tokens
-	// until is when the account is void: the leases it is of have ended, and should the store's clock have been set
-	// back, their epoch may come again.
-	until int64
-}
-
-// Totals count tokens and requests of a Holding, or of many.
-type Totals struct {
-	Granted  uint64 // tokens that came on lease, without those of Rode
-	Rode     uint64 // tokens of leases that callers took who waited for them
-	Spent    uint64 // tokens spent here
-	Returned uint64 // tokens sent back unspent
-	Expired  uint64 // tokens that ended unspent
-	Asks     uint64 // requests to the store
-	Admitted uint64 // checks admitted here
-	Denied   uint64 // checks denied here
-}
-
-// since are the totals that came after earlier ones.
-func (t Totals) since(o Totals) Totals {
-	return Totals{Granted: t.Granted - o.Granted, Rode: t.Rode - o.Rode, Spent: t.Spent - o.Spent,
-		Returned: t.Returned - o.Returned, Expired: t.Expired - o.Expired, Asks: t.Asks - o.Asks}
-}
-
-// Add adds other totals.
-func (t *Totals) Add(o Totals) {
-	t.Granted += o.Granted
-	t.Rode += o.Rode
-	t.Spent += o.Spent
-	t.Returned += o.Returned
-	t.Expired += o.Expired
-	t.Asks += o.Asks
-	t.Admitted += o.Admitted
-	t.Denied += o.Denied
 }
 
 // New returns a Holding without tokens. perSecond is the demand that made the bucket hot; seed
@@ -251,49 +211,6 @@ func (h *Holding) rotateLocked(now int64, need limit.Tokens) bool {
 	return next.held() >= need && now < next.expires || now < next.denyUntil
 }
 
-// retireLocked ends a grant. What is left goes back, or has expired.
-func (h *Holding) retireLocked(g *Grant, now int64) {
-	left := g.close()
-	h.accountLocked(g, left)
-	switch {
-	case left == 0:
-	case now < g.expires:
-		h.oweLocked(g.epoch, left, left, g.expires)
-		h.mu.totals.Returned += uint64(left)
-	default:
-		h.mu.totals.Expired += uint64(left)
-	}
-	g.accounted += left
-}
-
-// accountLocked takes down what was spent of a grant of which left are left.
-func (h *Holding) accountLocked(g *Grant, left limit.Tokens) {
-	spent := g.tokens - left - g.accounted
-	if spent <= 0 {
-		return
-	}
-	g.accounted += spent
-	h.mu.spent += spent
-	h.mu.totals.Spent += uint64(spent)
-	h.oweLocked(g.epoch, spent, 0, g.expires)
-}
-
-// oweLocked adds to what the store is to be told.
-func (h *Holding) oweLocked(epoch int64, settled, returned limit.Tokens, until int64) {
-	if settled == 0 {
-		return
-	}
-	for i := range h.mu.owed {
-		if o := &h.mu.owed[i]; o.epoch == epoch {
-			o.settled += settled
-			o.returned += returned
-			o.until = min(o.until, until)
-			return
-		}
-	}
-	h.mu.owed = append(h.mu.owed, owed{epoch, settled, returned, until})
-}
-
 // requestLocked makes a request: the account of one epoch, and what the demand needs.
 func (h *Holding) requestLocked(now int64, need limit.Tokens) Request {
 	cur := h.cur.Load()
@@ -316,75 +233,6 @@ func (h *Holding) requestLocked(now int64, need limit.Tokens) Request {
 	h.asked.Store(true)
 	h.mu.totals.Asks++
 	return r
-}
-
-// harvestLocked brings the account of the grants up to date.
-func (h *Holding) harvestLocked(now int64) {
-	for _, g := range [...]*Grant{h.cur.Load(), h.mu.next} {
-		if g == nil {
-			continue
-		}
-		if left := g.left.Load(); left >= 0 {
-			h.accountLocked(g, limit.Tokens(left))
-			if now >= g.expires {
-				h.retireLocked(g, now)
-			}
-		}
-	}
-}
-
-// measureLocked updates the demand: up at once, down by halves.
-func (h *Holding) measureLocked(now int64) {
-	wanted := h.mu.spent + limit.Tokens(h.missed.Swap(0))
-	h.mu.spent = 0
-	if wanted > 0 {
-		h.mu.seenDemand = now
-	}
-	span := max(now-h.mu.lastAsk, leastSpan)
-	rate := float64(wanted) / float64(span)
-	if rate >= h.mu.demand {
-		h.mu.demand = rate
-		return
-	}
-	h.mu.demand = rate + (h.mu.demand-rate)*math.Exp2(-float64(span)/halfLife)
-}
-
-// horizonLocked is how long the next lease should last: the fuller the bucket, the longer.
-func (h *Holding) horizonLocked() int64 {
-	return max(leastHorizon, int64(h.mu.fill*h.mu.fill*float64(mostHorizon)))
-}
-
-// giveBackLocked returns of a lease that is about to end what will not be spent before the new one comes.
-func (h *Holding) giveBackLocked(g *Grant) {
-	keep := 1 + int64(h.mu.demand*float64(roundTrips*h.mu.roundTrip))
-	back := g.left.Load() - keep
-	if back <= 0 {
-		return
-	}
-	if _, ok := g.spend(limit.Tokens(back)); ok {
-		g.accounted += limit.Tokens(back)
-		h.oweLocked(g.epoch, limit.Tokens(back), limit.Tokens(back), g.expires)
-		h.mu.totals.Returned += uint64(back)
-	}
-}
-
-// takeOwedLocked moves the account of one epoch into a request: for a caller who needs them, that with tokens
-// that come back; else the largest. The others go with the next requests, or end by themselves.
-func (h *Holding) takeOwedLocked(r *Request, need limit.Tokens) {
-	h.mu.owed = slices.DeleteFunc(h.mu.owed, func(o owed) bool { return r.Sent >= o.until })
-	if len(h.mu.owed) == 0 {
-		return
-	}
-	best := 0
-	for i, o := range h.mu.owed {
-		b := h.mu.owed[best]
-		if need > 0 && o.returned > b.returned || (need == 0 || o.returned == b.returned) && o.settled > b.settled {
-			best = i
-		}
-	}
-	o := h.mu.owed[best]
-	h.mu.owed = slices.Delete(h.mu.owed, best, best+1)
-	r.Ask.Epoch, r.Ask.Settled, r.Ask.Returned, r.until = o.epoch, o.settled, o.returned, o.until
 }
 
 // Answer is the store's reply to a request.
@@ -457,25 +305,6 @@ func (h *Holding) grantLocked(r Request, a *Answer, now int64) *Grant {
 	}
 	h.mu.pauseTo = 0
 	return g
-}
-
-// hintLocked is the pause after a reply that was not enough: the time in which each contender's token
-// refills, but not so long that the bucket runs full meanwhile.
-func (h *Holding) hintLocked(contenders int64) int64 {
-	t := h.terms.Load()
-	hint := max(contenders*min(mostHint, int64(t.Class.Duration(t.Emission))), leastHint)
-	hint = min(hint, mostHint, max(1, int64(t.Class.Duration(t.Depth))/2))
-	return min(h.jitterLocked(hint), mostHint)
-}
-
-// jitterLocked is d, give or take a quarter.
-func (h *Holding) jitterLocked(d int64) int64 {
-	x := h.mu.random // xorshift64, Marsaglia 2003
-	x ^= x << 13
-	x ^= x >> 7
-	x ^= x << 17
-	h.mu.random = x
-	return d - d/4 + int64(x%uint64(d/2+1))
 }
 
 // Tend is the regular look at a Holding, some ten times a second. It returns the tokens wanted since the last
@@ -575,27 +404,4 @@ func (h *Holding) deniedUntil() int64 {
 		return h.mu.next.denyUntil
 	}
 	return h.cur.Load().denyUntil
-}
-
-// State is what a Holding has at the moment.
-type State struct {
-	Held   limit.Tokens // unspent, on lease
-	Demand float64      // tokens per second
-	Totals Totals
-}
-
-// State returns the state.
-func (h *Holding) State() State {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	cur := h.cur.Load()
-	s := State{Held: cur.held() + h.mu.next.held(), Demand: h.mu.demand * float64(time.Second), Totals: h.mu.totals}
-	for _, g := range [...]*Grant{cur, h.mu.next} {
-		if g != nil && g.left.Load() >= 0 {
-			s.Totals.Spent += uint64(max(0, g.tokens-g.held()-g.accounted))
-		}
-	}
-	s.Totals.Admitted = s.Totals.Spent - uint64(h.extra.Load())
-	s.Totals.Denied = uint64(h.denied.Load())
-	return s
 }
