@@ -1,0 +1,166 @@
+package lease
+
+import (
+	"slices"
+	"time"
+
+	"github.com/spillgate/spillgate/limit"
+)
+
+// owed is the account of one epoch that the store has not been told yet.
+type owed struct {
+	epoch             int64
+	settled, returned limit.Tokens
+	// until is when the account is void: the leases it is of have ended, and should the store's clock have been set
+	// back, their epoch may come again.
+	until int64
+}
+
+// Totals count tokens and requests of a Holding, or of many.
+type Totals struct {
+	Granted  uint64 // tokens that came on lease, without those of Rode
+	Rode     uint64 // tokens of leases that callers took who waited for them
+	Spent    uint64 // tokens spent here
+	Returned uint64 // tokens sent back unspent
+	Expired  uint64 // tokens that ended unspent
+	Asks     uint64 // requests to the store
+	Admitted uint64 // checks admitted here
+	Denied   uint64 // checks denied here
+}
+
+// since are the totals that came after earlier ones.
+func (t Totals) since(o Totals) Totals {
+	return Totals{Granted: t.Granted - o.Granted, Rode: t.Rode - o.Rode, Spent: t.Spent - o.Spent,
+		Returned: t.Returned - o.Returned, Expired: t.Expired - o.Expired, Asks: t.Asks - o.Asks}
+}
+
+// Add adds other totals.
+func (t *Totals) Add(o Totals) {
+	t.Granted += o.Granted
+	t.Rode += o.Rode
+	t.Spent += o.Spent
+	t.Returned += o.Returned
+	t.Expired += o.Expired
+	t.Asks += o.Asks
+	t.Admitted += o.Admitted
+	t.Denied += o.Denied
+}
+
+// retireLocked ends a grant. What is left goes back, or has expired.
+func (h *Holding) retireLocked(g *Grant, now int64) {
+	left := g.close()
+	h.accountLocked(g, left)
+	switch {
+	case left == 0:
+	case now < g.expires:
+		h.oweLocked(g.epoch, left, left, g.expires)
+		h.mu.totals.Returned += uint64(left)
+	default:
+		h.mu.totals.Expired += uint64(left)
+	}
+	g.accounted += left
+}
+
+// accountLocked takes down what was spent of a grant of which left are left.
+func (h *Holding) accountLocked(g *Grant, left limit.Tokens) {
+	spent := g.tokens - left - g.accounted
+	if spent <= 0 {
+		return
+	}
+	g.accounted += spent
+	h.mu.spent += spent
+	h.mu.totals.Spent += uint64(spent)
+	h.oweLocked(g.epoch, spent, 0, g.expires)
+}
+
+// oweLocked adds to what the store is to be told.
+func (h *Holding) oweLocked(epoch int64, settled, returned limit.Tokens, until int64) {
+	if settled == 0 {
+		return
+	}
+	for i := range h.mu.owed {
+		if o := &h.mu.owed[i]; o.epoch == epoch {
+			o.settled += settled
+			o.returned += returned
+			o.until = min(o.until, until)
+			return
+		}
+	}
+	h.mu.owed = append(h.mu.owed, owed{epoch, settled, returned, until})
+}
+
+// harvestLocked brings the account of the grants up to date.
+func (h *Holding) harvestLocked(now int64) {
+	for _, g := range [...]*Grant{h.cur.Load(), h.mu.next} {
+		if g == nil {
+			continue
+		}
+		if left := g.left.Load(); left >= 0 {
+			h.accountLocked(g, limit.Tokens(left))
+			if now >= g.expires {
+				h.retireLocked(g, now)
+			}
+		}
+	}
+}
+
+// giveBackLocked returns of a lease that is about to end what will not be spent before the new one comes.
+func (h *Holding) giveBackLocked(g *Grant) {
+	keep := 1 + int64(h.mu.demand*float64(roundTrips*h.mu.roundTrip))
+	back := g.left.Load() - keep
+	if back <= 0 {
+		return
+	}
+	if _, ok := g.spend(limit.Tokens(back)); ok {
+		g.accounted += limit.Tokens(back)
+		h.oweLocked(g.epoch, limit.Tokens(back), limit.Tokens(back), g.expires)
+		h.mu.totals.Returned += uint64(back)
+	}
+}
+
+// takeOwedLocked moves the account of one epoch into a request: for a caller who needs them, that with tokens
+// that come back; else the largest. The others go with the next requests, or end by themselves.
+func (h *Holding) takeOwedLocked(r *Request, need limit.Tokens) {
+	h.mu.owed = slices.DeleteFunc(h.mu.owed, func(o owed) bool { return r.Sent >= o.until })
+	if len(h.mu.owed) == 0 {
+		return
+	}
+	best := 0
+	for i, o := range h.mu.owed {
+		b := h.mu.owed[best]
+		if need > 0 && o.returned > b.returned || (need == 0 || o.returned == b.returned) && o.settled > b.settled {
+			best = i
+		}
+	}
+	o := h.mu.owed[best]
+	h.mu.owed = slices.Delete(h.mu.owed, best, best+1)
+	r.Ask.Epoch, r.Ask.Settled, r.Ask.Returned, r.until = o.epoch, o.settled, o.returned, o.until
+}
+
+// State is what a Holding has at the moment.
+type State struct {
+	Held   limit.Tokens // unspent, on lease
+	Demand float64      // tokens per second
+	Totals Totals
+}
+
+// State returns the state.
+func (h *Holding) State() State {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	// Before what was spent: a check that comes in between counts as admitted, and not as less than none.
+	extra := h.extra.Load()
+	s := State{Demand: h.mu.demand * float64(time.Second), Totals: h.mu.totals}
+	for _, g := range [...]*Grant{h.cur.Load(), h.mu.next} {
+		if g == nil {
+			continue
+		}
+		if left := g.left.Load(); left >= 0 {
+			s.Held += limit.Tokens(left)
+			s.Totals.Spent += uint64(g.tokens - limit.Tokens(left) - g.accounted)
+		}
+	}
+	s.Totals.Admitted = s.Totals.Spent - uint64(extra)
+	s.Totals.Denied = uint64(h.denied.Load())
+	return s
+}

@@ -1,0 +1,47 @@
+package lease
+
+import (
+	"math"
+
+	"github.com/spillgate/spillgate/limit"
+)
+
+// measureLocked updates the demand: up at once, down by halves.
+func (h *Holding) measureLocked(now int64) {
+	wanted := h.mu.spent + limit.Tokens(h.missed.Swap(0))
+	h.mu.spent = 0
+	if wanted > 0 {
+		h.mu.seenDemand = now
+	}
+	span := max(now-h.mu.lastAsk, leastSpan)
+	rate := float64(wanted) / float64(span)
+	if rate >= h.mu.demand {
+		h.mu.demand = rate
+		return
+	}
+	h.mu.demand = rate + (h.mu.demand-rate)*math.Exp2(-float64(span)/halfLife)
+}
+
+// horizonLocked is how long the next lease should last: the fuller the bucket, the longer.
+func (h *Holding) horizonLocked() int64 {
+	return max(leastHorizon, int64(h.mu.fill*h.mu.fill*float64(mostHorizon)))
+}
+
+// hintLocked is the pause after a reply that was not enough: the time in which each contender's token
+// refills, but not so long that the bucket runs full meanwhile.
+func (h *Holding) hintLocked(contenders int64) int64 {
+	t := h.terms.Load()
+	hint := max(contenders*min(mostHint, int64(t.Class.Duration(t.Emission))), leastHint)
+	hint = min(hint, mostHint, max(1, int64(t.Class.Duration(t.Depth))/2))
+	return min(h.jitterLocked(hint), mostHint)
+}
+
+// jitterLocked is d, give or take a quarter.
+func (h *Holding) jitterLocked(d int64) int64 {
+	x := h.mu.random // xorshift64, Marsaglia 2003
+	x ^= x << 13
+	x ^= x >> 7
+	x ^= x << 17
+	h.mu.random = x
+	return d - d/4 + int64(x%uint64(d/2+1))
+}
