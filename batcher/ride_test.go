@@ -152,7 +152,7 @@ func TestLateRidersOfAnEmptyBucketAreDenied(t *testing.T) {
 	})
 }
 
-// TestWhoDoesNotRide: peeks, costs above the burst, other terms, other operations; and a request that wants no
+// TestWhoDoesNotRide: other terms, other operations; and a request that wants no
 // tokens takes riders only until it leaves.
 func TestWhoDoesNotRide(t *testing.T) {
 	inBubble(t, batcher.Config{}, func(b *bench) {
@@ -162,7 +162,6 @@ func TestWhoDoesNotRide(t *testing.T) {
 		}
 		in := b.busy()
 		for bucket, add := range map[string]func(){
-			"0": func() { ask("0", take, 0, b.ten) }, "1": func() { ask("1", take, 11, b.ten) },
 			"2": func() { ask("2", take, 1, changed) }, "3": func() { ask("3", limit.Charge, 1, b.ten) },
 			"4": func() { ask("4", refund, 1, b.ten) }, "5": func() { ask("5", reset, 0, b.ten) },
 			"6": func() { b.lease("6", 1, false) },
@@ -174,8 +173,8 @@ func TestWhoDoesNotRide(t *testing.T) {
 		ask("7", take, 10, &again)
 		in.run()
 		in = b.next(b.T)
-		if len(in.entries) != 15 {
-			b.Errorf("%d entries, want two for each of seven, and one", len(in.entries))
+		if len(in.entries) != 11 {
+			b.Errorf("%d entries, want two for each of five, and one", len(in.entries))
 		}
 		for _, e := range in.entries {
 			if rides := string(e.Bucket.ID()[1:]) == "7"; (e.Ask.Take > 0) != rides {
