@@ -56,6 +56,14 @@ func (g *Grant) held() limit.Tokens {
 	return limit.Tokens(max(0, g.left.Load()))
 }
 
+// decides reports whether a check of n tokens needs nothing else: they are there, or it is denied.
+func (g *Grant) decides(now int64, n limit.Tokens) bool {
+	if g.held() >= n {
+		return now < g.expires
+	}
+	return now < g.denyUntil
+}
+
 // levelAt is the level of the bucket at a time since the reply, as if the tokens that are left
 // had not been taken. Another agent's share of it is unknown.
 func (g *Grant) levelAt(now, left int64) limit.Ticks {

@@ -199,16 +199,20 @@ func (h *Holding) Plan(now int64, need limit.Tokens) (Step, Request) {
 	return Send, h.requestLocked(now, need)
 }
 
-// rotateLocked puts next in the place of cur if cur has not what is needed. It is true when next decides.
+// rotateLocked puts next in the place of cur if cur has not what is needed. It is true when what is there now
+// decides: that may be a reply that came after Spend.
 func (h *Holding) rotateLocked(now int64, need limit.Tokens) bool {
 	cur, next := h.cur.Load(), h.mu.next
-	if next == nil || now < cur.expires && cur.held() >= need {
+	if cur.decides(now, need) {
+		return true
+	}
+	if next == nil {
 		return false
 	}
 	h.retireLocked(cur, now)
 	h.mu.next = nil
 	h.cur.Store(next)
-	return next.held() >= need && now < next.expires || now < next.denyUntil
+	return next.decides(now, need)
 }
 
 // requestLocked makes a request: the account of one epoch, and what the demand needs.
