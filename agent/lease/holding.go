@@ -385,6 +385,10 @@ func (h *Holding) restLocked(now int64) (all []Request) {
 func (h *Holding) Forget(now int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if next := h.mu.next; next != nil && now < next.denyUntil {
+		h.retireLocked(next, now)
+		h.mu.next = nil
+	}
 	cur := h.cur.Load()
 	if cur.denyUntil <= now {
 		return
