@@ -13,7 +13,8 @@ func (h *Holding) measureLocked(now int64) {
 	if wanted > 0 {
 		h.mu.seenDemand = now
 	}
-	span := max(now-h.mu.lastAsk, leastSpan)
+	span := max(now-h.mu.measured, leastSpan)
+	h.mu.measured = now
 	rate := float64(wanted) / float64(span)
 	if rate >= h.mu.demand {
 		h.mu.demand = rate

@@ -55,6 +55,7 @@ type Holding struct {
 		owed       []owed // what the store is to be told, oldest epoch first
 		inFlight   bool
 		lastAsk    int64
+		measured   int64   // when demand was measured last
 		pauseTo    int64   // no request before, unless a caller waits
 		demand     float64 // tokens per nanosecond
 		fill       float64 // how full the store said the bucket is, 0 to 1
@@ -75,7 +76,7 @@ func New(id []byte, b *limit.Bucket, t *limit.Terms, now int64, perSecond float6
 	h.terms.Store(t)
 	h.cur.Store(&Grant{terms: t, low: -1, renewAt: math.MaxInt64, asOf: now})
 	h.mu.demand = perSecond / float64(time.Second)
-	h.mu.lastAsk, h.mu.seenDemand = now-ttl, now
+	h.mu.lastAsk, h.mu.measured, h.mu.seenDemand = now-ttl, now, now
 	h.mu.random = seed ^ b.Sum().Lo | 1
 	return h
 }
