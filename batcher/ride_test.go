@@ -3,6 +3,7 @@ package batcher_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -341,5 +342,21 @@ func TestLeaseBeyondTheBound(t *testing.T) {
 		if got := b.Stats().Overloaded; got != 1 {
 			b.Errorf("%d claims were refused, want 1", got)
 		}
+		// They make no room for others, neither in line nor afterwards.
+		in = b.busy()
+		o := b.lease("a", 1, true)
+		for i := range 3 {
+			c := b.ask(batcher.Claim{Bucket: b.name(fmt.Sprint(i)), Op: take, N: 1, Deadline: time.Millisecond})
+			time.Sleep(time.Millisecond)
+			if i < 2 {
+				c.got(b.T, 0, batcher.ErrDeadline)
+			} else {
+				c.got(b.T, 0, batcher.ErrOverloaded)
+			}
+		}
+		in.run()
+		time.Sleep(linger)
+		b.next(b.T).wants(b.T, want{"a", limit.Lease, 1}).run()
+		o.got(b.T, 1, 0, nil)
 	})
 }
