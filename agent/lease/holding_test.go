@@ -173,10 +173,10 @@ func TestRenewal(t *testing.T) {
 	r = o.plans(0, Send)
 	o.wants(5, Admit)
 	o.settles(r, 7, spent+5, 0)
-	o.reply(r, 1000, 900_000, 8, 10*ms)
+	o.reply(r, r.Want, 900_000, 8, 10*ms)
 	left := 200 - spent - 10
-	if held := o.State().Held; held != left+1000 {
-		t.Errorf("%d are held, want %d and 1000", held, left)
+	if held := o.State().Held; held != left+r.Want {
+		t.Errorf("%d are held, want %d and %d", held, left, r.Want)
 	}
 	o.wants(1, AdmitAndRenew)
 	o.plans(0, Wait)
@@ -579,7 +579,7 @@ func TestForget(t *testing.T) {
 	o.addsUp()
 }
 
-// TestEqualTermsStay and others do not: see Desk.Hot. Presence is the time since the last request.
+// TestPresence is the time since the last request, in 1/256 of a TTL.
 func TestPresence(t *testing.T) {
 	o := hold(t, rate(t, 1000, time.Second, 0), 100)
 	for _, tt := range []struct{ passed, want int64 }{{0, 256}, {second, 128}, {ms, 1}, {10 * second, 256}, {500 * ms, 64}} {
