@@ -10,11 +10,12 @@ import (
 // waits as long as it is told.
 func (w *World) startLoad() {
 	for _, b := range w.buckets {
+		b.startHoarders()
 		for i, l := range b.plan.Load {
 			if l.PerSecond <= 0 {
 				continue
 			}
-			if w.plan.Calm {
+			if w.plan.Calm && w.plan.Several == 0 {
 				w.callInTurn(w.agents[i], b, l)
 			} else {
 				w.callAtRandom(w.agents[i], b, l)

@@ -39,7 +39,7 @@ type Plan struct {
 	Forget                 float64       // per look into the memory of denials
 	LateTend               float64       // of the looks ten times a second
 	Several                float64       // of checks: with several descriptors, or in a batch
-	Calm                   bool          // no faults, and one caller for each bucket, who waits as told
+	Calm                   bool          // no faults; unless Several, one caller for each bucket, who waits as told
 	MinRate                float64       // of the tracker
 	HalfLife               time.Duration // of the tracker
 }
@@ -52,6 +52,8 @@ type BucketPlan struct {
 	Open      bool // fail open: its admissions by policy are outside the bound
 	Master    int
 	Load      []Load // by agent
+	Hoarders  int    // see hoarder
+	Scheme    bool   // the same
 }
 
 // Load is what one agent's callers want of one bucket.
@@ -106,8 +108,8 @@ func (p *Plan) faults(r *rand.Rand) {
 	some(&p.Refuse, 0.1)
 	some(&p.Crash, 0.5)
 	some(&p.Stop, 0.3)
-	some(&p.Suspend, 0.5)
-	some(&p.Stall, 0.02)
+	some(&p.Suspend, pick(r, 0.5, 2))
+	some(&p.Stall, pick(r, 0.02, 0.1))
 	some(&p.Cut, 0.3)
 	if r.IntN(4) == 0 {
 		p.Step, p.StepUp = r.Float64()/2, r.IntN(2) == 0
@@ -143,9 +145,18 @@ func (p *Plan) bucket(r *rand.Rand) BucketPlan {
 		b.Rate.Debt = b.Allowance * 64
 	}
 	total := min(float64(b.Rate.Requests)*pick(r, 0.3, 1, 3, 10)+1, checksPerRun/2/p.Length.Seconds())
+	if !p.Calm && b.Mode == limit.Leased && r.IntN(4) == 0 {
+		b.Hoarders = r.IntN(4)
+		total /= 50
+		b.Rate.Requests = pick[limit.Tokens](r, 1, 2, 5, 10)
+		if b.Hoarders == 0 {
+			b.Scheme, total, p.Length = true, 0, 13*time.Second
+			b.Rate.Burst = b.Rate.Requests * pick[limit.Tokens](r, 2, 4, 4)
+		}
+	}
 	only := r.IntN(p.Agents)
 	for i := range b.Load {
-		if p.Calm && i != only {
+		if p.Calm && p.Several == 0 && i != only {
 			continue
 		}
 		b.Load[i] = p.load(r, total/float64(p.Agents), b.Rate.Burst)

@@ -19,7 +19,10 @@ type queue struct {
 	due     bool // lazy entries have waited long enough
 }
 
-const linger = int64(25 * time.Millisecond)
+const (
+	linger   = int64(25 * time.Millisecond)
+	rideable = int64(limit.LeaseTTL - limit.LeaseTTL/64)
+)
 
 func passes(c *batcher.Claim) bool { return c.Op == limit.Refund || c.Op == limit.Lease }
 
@@ -43,7 +46,7 @@ func (q *queue) start() {
 	case q.running == 0 && (q.line.Urgent() || full || q.ready()), full && q.running < p.MaxInFlight:
 		q.running++
 		q.agent.after(q.agent.world.rng.Int64N(20_000), func() { q.run(new(batcher.Load)) })
-	case q.running == 0 && q.line.Len() > 0 && !q.armed:
+	case q.line.Len() > 0 && !q.line.Urgent() && !q.ready() && !q.armed:
 		q.armed = true
 		q.agent.after(linger, q.ring)
 	}
@@ -70,14 +73,15 @@ func (q *queue) run(load *batcher.Load) {
 		q.start()
 		return
 	}
+	start := q.agent.clock()
 	q.call(load, func() {
-		q.settle(load)
+		q.settle(load, start)
 		q.run(load)
 	})
 }
 
 // settle shares out the outcomes of a call and tells those who asked, first those who order ahead.
-func (q *queue) settle(load *batcher.Load) {
+func (q *queue) settle(load *batcher.Load, start int64) {
 	books := q.balance(load)
 	var done []*batcher.Claim
 	refunded, _ := q.line.Settle(load, func(c *batcher.Claim) { done = append(done, c) })
@@ -85,7 +89,13 @@ func (q *queue) settle(load *batcher.Load) {
 	for _, c := range done {
 		books.claim(c)
 	}
-	books.close(q.agent)
+	old := q.agent.clock()-start >= rideable && !q.agent.world.wires.RideOld
+	books.close(q.agent, old)
+	if old {
+		for _, c := range done {
+			c.Unride()
+		}
+	}
 	for _, ahead := range [...]bool{true, false} {
 		for _, c := range done {
 			if c.Done != nil && ahead == (c.Op == limit.Lease || c.Op == limit.Charge) {
@@ -154,12 +164,15 @@ func (l *ledgers) claim(c *batcher.Claim) {
 	}
 }
 
-// close takes what rode from the reference, now that it has left the lease, and gives back what nobody got.
-func (l *ledgers) close(a *agent) {
+// close takes what rode from the reference, now that it has left the lease, unless that has ended; and notes
+// what nobody got.
+func (l *ledgers) close(a *agent, old bool) {
 	for i := range l.books {
 		acc := &l.books[i]
 		b := acc.bucket
-		b.debit(a, acc.terms, acc.rode, "ride")
+		if !old {
+			b.debit(a, acc.terms, acc.rode, "ride")
+		}
 		unused := acc.taken + acc.rode - acc.served
 		if unused < 0 {
 			l.world.fail("G1", b, "the store gave %d and the line shared out %d", acc.taken+acc.rode, acc.served)

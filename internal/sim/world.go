@@ -70,7 +70,7 @@ type Wires struct {
 	// Terms changes the terms of every rule.
 	Terms func(*limit.Terms) *limit.Terms
 	// The rest are mistakes of agents; see mutations_test.go.
-	LeaseFromReply, SettleTwice, ResendLost, NoRefunds, NoRecheck, SpendAccounted, NoReserve, ForgetLost bool
+	LeaseFromReply, SettleTwice, ResendLost, NoRefunds, NoRecheck, SpendAccounted, NoReserve, ForgetLost, RideOld bool
 }
 
 // Options of Run.
