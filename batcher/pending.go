@@ -106,7 +106,12 @@ func (p *pending) sealLease() {
 	e := &p.entry
 	e.N, e.Ask = p.lease.N, p.lease.Ask
 	for c := p.first; c != nil; c = c.next {
-		if c.N <= e.Terms.Burst { // more can never be had
+		if c.N > 0 && c.N <= e.Terms.Burst { // more can never be had
+			if e.Ask.Take == 0 {
+				e.Ask.Piece = c.N
+			} else if c.N != e.Ask.Piece {
+				e.Ask.Piece = 1 // they share what there is, and the rest is refunded
+			}
 			e.Ask.Take = min(e.Ask.Take+c.N, e.Terms.Burst)
 		}
 		c.sent = true

@@ -85,18 +85,38 @@ func TestRidersFindTooLittle(t *testing.T) {
 		b.next(b.T).run()
 		in := b.busy()
 		o := b.lease("a", 4, true)
+		x, y := b.take("a", 3), b.take("a", 2)
+		in.run()
+		b.next(b.T).wants(b.T, want{"a", limit.Lease, 4}).riders(b.T, 0, 5).run()
+		x.got(b.T, 3, nil)
+		y.got(b.T, 0, nil)
+		o.got(b.T, 0, 0, nil)
+		if d := b.ten.Decide(2, y.claim.Out); d.Remaining != 1 || d.RetryAfter != 6*time.Minute {
+			b.Errorf("the second is told %+v, want 1 remaining and 1 token's wait", d)
+		}
+		b.next(b.T).wants(b.T, want{"a", refund, 1}).run()
+		if got := b.taken("a"); got != 9 {
+			b.Errorf("%d tokens are taken, want 9", got)
+		}
+	})
+}
+
+// TestRidersAreServedWhole: where all need as much, nothing is taken that makes up no claim.
+func TestRidersAreServedWhole(t *testing.T) {
+	inBubble(t, batcher.Config{}, func(b *bench) {
+		b.take("a", 6)
+		b.next(b.T).run()
+		in := b.busy()
+		o := b.lease("a", 4, true)
 		x, y := b.take("a", 3), b.take("a", 3)
 		in.run()
 		b.next(b.T).wants(b.T, want{"a", limit.Lease, 4}).riders(b.T, 0, 6).run()
 		x.got(b.T, 3, nil)
 		y.got(b.T, 0, nil)
-		o.got(b.T, 0, 0, nil)
-		if d := b.ten.Decide(3, y.claim.Out); d.Remaining != 1 || d.RetryAfter != 12*time.Minute {
-			b.Errorf("the second is told %+v, want 1 remaining and 2 tokens' wait", d)
-		}
-		b.next(b.T).wants(b.T, want{"a", refund, 1}).run()
-		if got := b.taken("a"); got != 9 {
-			b.Errorf("%d tokens are taken, want 9", got)
+		o.got(b.T, 1, 0, nil)
+		b.idle(b.T)
+		if got := b.taken("a"); got != 10 {
+			b.Errorf("%d tokens are taken, want 10: 9 with callers and 1 on lease", got)
 		}
 	})
 }
@@ -141,12 +161,12 @@ func TestLateRidersOfAnEmptyBucketAreDenied(t *testing.T) {
 		in.run()
 		x.got(b.T, 0, nil)
 		y.got(b.T, 0, nil)
-		z.got(b.T, 1, nil) // of the two that were taken for x
-		o.got(b.T, 0, 0, nil)
+		z.got(b.T, 1, nil) // of the lease: nothing was taken for x, who needs three
+		o.got(b.T, 0, 1, nil)
 		if d := b.ten.Decide(3, y.claim.Out); d.Remaining != 2 || d.RetryAfter != 6*time.Minute {
 			b.Errorf("told %+v, want 2 remaining and 1 token's wait: as at his place in the order", d)
 		}
-		b.next(b.T).wants(b.T, want{"a", refund, 1}).run()
+		b.idle(b.T)
 		if got := b.taken("a"); got != 9 {
 			b.Errorf("%d tokens are taken, want 9", got)
 		}

@@ -65,6 +65,8 @@ type Ask struct {
 	// Take is what waiting callers need: debited first, as by TakePartial, and spent at once, so it
 	// never counts as out.
 	Take Tokens
+	// Piece divides what is taken: callers that need several tokens each take them whole. 0 stands for 1.
+	Piece Tokens
 	// Presence is the time since the agent asked last, at most one LeaseTTL, in 1/Presence of it. The
 	// sum over agents tells how many ask at a time.
 	Presence int64
@@ -155,9 +157,10 @@ func (t *Terms) grant(n Tokens, ask *Ask, generation int64, c *Cell, now, ttl Ti
 	m := contenders(c, now, ttl)
 	free := Tokens(max(0, now+t.Depth-c.TAT) / t.Emission)
 	out.Taken = min(ask.Take, free)
+	out.Taken -= out.Taken % max(1, ask.Piece)
 	free -= out.Taken
 	share := free / Tokens(m+1)
-	if share == 0 && ask.Take > 0 && free > 0 {
+	if share == 0 && out.Taken > 0 && free > 0 {
 		share = 1
 	}
 	out.Granted = min(n, share, maxOut-c.Out)

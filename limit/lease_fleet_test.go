@@ -289,6 +289,7 @@ func (f *fleet) ask() {
 	ask := &Ask{Presence: f.between(0, f.presence)}
 	if f.callers && f.between(0, 1) == 0 {
 		ask.Take = f.tokens()
+		ask.Piece = Tokens(f.between(0, 3))
 	}
 	if len(*loans) > 0 {
 		l := &(*loans)[f.between(0, int64(len(*loans))-1)]

@@ -283,10 +283,12 @@ func (s *slow) lease(n Tokens, ask *Ask, out *Outcome) {
 	out.Contenders = max(1, (s.seen[epoch]*Presence+s.seen[epoch-1]*(Presence-part))/(Presence*Presence))
 	out.Epoch = epoch
 	whole := Tokens(max(0, s.free) / s.terms.Emission)
-	out.Taken = min(whole, ask.Take)
+	for out.Taken = min(whole, ask.Take); ask.Piece > 1 && out.Taken%ask.Piece != 0; {
+		out.Taken--
+	}
 	whole -= out.Taken
 	out.Granted = min(n, whole/Tokens(out.Contenders+1))
-	if n > 0 && whole > 0 && ask.Take > 0 {
+	if n > 0 && whole > 0 && out.Taken > 0 {
 		out.Granted = max(1, out.Granted)
 	}
 	s.out[epoch] += out.Granted
@@ -352,7 +354,7 @@ func FuzzApplyLeased(f *testing.F) {
 		terms := mustTerms(t, Tokens(1+uint64(now)%1000), time.Second, Tokens(uint64(tat)%3000))
 		class := terms.Class
 		cell := Cell{Ticks(tat), Leases{epoch, Tokens(out), Tokens(before), seen, seenBefore}}
-		ask := &Ask{settledEpoch, Tokens(settled), Tokens(returned), Tokens(take), presence}
+		ask := &Ask{settledEpoch, Tokens(settled), Tokens(returned), Tokens(take), Tokens(take) % 5, presence}
 		switch {
 		case now < 0 || Ticks(now) >= class.Span() || tat <= -int64(MaxTicks) || tat >= int64(MaxTicks) || !cell.Valid(),
 			epoch < -2*class.Epochs() || epoch >= class.Epochs(), min(n, settled, returned, take) < 0,

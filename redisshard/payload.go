@@ -121,7 +121,7 @@ func (c *call) appendAsks(items []item) {
 	for _, it := range items {
 		e, a := it.entry, &it.entry.Ask
 		c.numbers = appendNumbers(c.numbers, float64(e.N), float64(a.Epoch), float64(a.Settled), float64(a.Returned),
-			float64(a.Take), float64(a.Presence))
+			float64(a.Take), float64(a.Piece), float64(a.Presence))
 	}
 }
 

@@ -146,6 +146,9 @@ func (w *twins) drawAsk(t *rapid.T, terms *limit.Terms) (a limit.Ask) {
 	}
 	if rapid.Bool().Draw(t, "waiting") {
 		a.Take = drawTokens(t, terms, "take")
+		a.Piece = rapid.OneOf(rapid.Just(limit.Tokens(0)), rapid.Just(a.Take), rapid.Custom(func(t *rapid.T) limit.Tokens {
+			return drawTokens(t, terms, "part")
+		})).Draw(t, "piece")
 	}
 	a.Presence = rapid.OneOf(rapid.Int64Range(0, limit.Presence), rapid.Int64Range(0, 1<<26)).Draw(t, "presence")
 	return a

@@ -4,7 +4,7 @@
 -- ARGV[1]  numbers (big-endian float64): time in us since 1970 (0: ask TIME), number of groups;
 --            per group: length us, ticks per us, base, number of entries, number of runs;
 --              per run: op, n, emission, depth, ceiling, number of entries;
---                op 6 (lease), per entry, in place of the run's n: n, epoch, settled, returned, take, presence
+--                op 6 (lease), per entry, in place of the run's n: n, epoch, settled, returned, take, piece, presence
 -- ARGV[2]  and on: the fields of the entries, in order; none stands twice in a group
 -- returns  a MessagePack array: time, lag us, and per entry: granted, level (TAT - now), or a code and 0:
 --            -1  the cell or its hash is damaged: this entry did not run
@@ -58,7 +58,7 @@ end
 --
 -- Where a product may be beyond 2^53, it is cut to depth, which is below.
 local function leased(op, n, emission, depth, ceiling, step, now, cell, tat, shift, span, ttl, first,
-    settles, settled, returned, take, presence)
+    settles, settled, returned, take, piece, presence)
   local epoch, out, before, seen, older = 0, 0, 0, 0, 0
   if cell and not tat then
     tat, epoch, out, before, seen, older = string.match(cell, '^(-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
@@ -107,9 +107,10 @@ local function leased(op, n, emission, depth, ceiling, step, now, cell, tat, shi
     contenders = max(1, floor((seen * 256 + older * (256 - part)) / 65536))
     local free = floor(max(0, now + depth - tat) / emission)
     taken = math.min(take, free)
+    taken = taken - taken % math.max(1, piece)
     free = free - taken
     local share = floor(free / (contenders + 1))
-    if share == 0 and take > 0 and free > 0 then share = 1 end
+    if share == 0 and taken > 0 and free > 0 then share = 1 end
     granted = math.min(n, share, 2^40 - out)
     out = out + granted
     tat, written = tat + (taken + granted) * emission, true
@@ -168,12 +169,12 @@ for _ = 1, groups do
   for _ = 1, runs do
     local op, n, emission, depth, ceiling, entries
     op, n, emission, depth, ceiling, entries, at = read('>dddddd', numbers, at)
-    local settles, settled, returned, take, presence, taken, epoch, contenders
+    local settles, settled, returned, take, piece, presence, taken, epoch, contenders
     for _ = 1, entries do
       arg, c = arg + 1, c + 1
       local granted, tat, dirty = failed, now, false
       if op == 6 then
-        n, settles, settled, returned, take, presence, at = read('>dddddd', numbers, at)
+        n, settles, settled, returned, take, piece, presence, at = read('>ddddddd', numbers, at)
         taken, epoch, contenders = 0, 0, 0
       end
       if cells then
@@ -195,7 +196,7 @@ for _ = 1, groups do
         else
           granted, tat, cell, taken, epoch, contenders = leased(op, n, emission, depth, ceiling, step, now,
             cell, tat, cells[c] and 0 or span, span, 2000000 * unit, (base + g - 1) * length / 2000000,
-            settles, settled, returned, take, presence)
+            settles, settled, returned, take, piece, presence)
           if cell then
             put[p + 1], put[p + 2], p = args[arg], cell, p + 2
           end
