@@ -18,6 +18,7 @@ type Grant struct {
 	renewAt   int64 // and at this moment
 	denyUntil int64 // until then nothing else is to be had
 	asOf      int64 // when the reply came
+	fullAt    int64 // when the bucket is full if nobody takes anything
 	level     limit.Ticks
 	lag       int64
 
@@ -73,18 +74,15 @@ func (g *Grant) levelAt(now, left int64) limit.Ticks {
 	return max(0, level-limit.Ticks(max(0, left))*g.terms.Emission)
 }
 
-// admitted is the decision on a check whose tokens came from the grant, when left were left.
+// admitted makes d, which is zero, the decision on a check whose tokens came from the grant, when left were left.
 //
 // Hot path: 0 allocations, no lock.
 func (g *Grant) admitted(now, left int64, d *limit.Decision) {
-	level := g.levelAt(now, left)
-	*d = limit.Decision{
-		Admitted:   true,
-		Reason:     limit.OK,
-		Limit:      g.terms.Burst,
-		Remaining:  g.terms.Remaining(level),
-		RetryAfter: limit.NoRetry,
-		ResetAfter: g.terms.Class.Duration(level),
+	d.Admitted, d.Reason, d.RetryAfter = true, limit.OK, limit.NoRetry
+	d.Limit, d.Remaining = g.terms.Burst, g.terms.Burst
+	if now < g.fullAt {
+		level := g.levelAt(now, left)
+		d.Remaining, d.ResetAfter = g.terms.Remaining(level), g.terms.Class.Duration(level)
 	}
 }
 

@@ -289,7 +289,8 @@ func (h *Holding) Apply(r Request, a Answer, now int64) {
 // grantLocked makes a Grant of a reply.
 func (h *Holding) grantLocked(r Request, a *Answer, now int64) *Grant {
 	t, out := h.terms.Load(), &a.Out
-	g := &Grant{terms: t, tokens: out.Granted, epoch: out.Epoch, expires: r.Sent + spendable, asOf: now, level: out.Level, lag: out.Lag}
+	g := &Grant{terms: t, tokens: out.Granted, epoch: out.Epoch, expires: r.Sent + spendable, asOf: now, level: out.Level, lag: out.Lag,
+		fullAt: now + int64(t.Class.Duration(out.Level))}
 	g.left.Store(int64(out.Granted))
 	free := t.Remaining(out.Level)
 	h.mu.fill = float64(free) / float64(t.Burst)
