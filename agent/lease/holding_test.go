@@ -483,7 +483,8 @@ func TestHints(t *testing.T) {
 		{"a very slow one", rate(t, 10, time.Hour, 0), 1, 250 * ms},
 		{"of hundreds", rate(t, 10, time.Hour, 0), 1 << 25, 250 * ms},
 		{"a small one, half its time to fill", rate(t, 1000, time.Second, 10), 1, 5 * ms},
-		{"the smallest", rate(t, 1_000_000, time.Second, 1), 5, 500},
+		{"a small one, while others take of it", rate(t, 1000, time.Second, 5), 20, 8 * ms},
+		{"the smallest", rate(t, 1_000_000, time.Second, 1), 1, 500},
 	} {
 		least, most := int64(math.MaxInt64), int64(0)
 		var b limit.Bucket
