@@ -239,10 +239,13 @@ func (b *Batch) recheck() {
 	if now < b.ends {
 		return
 	}
-	for i := range b.items {
-		it := &b.items[i]
-		if at, ok := it.ruling.Ends(); ok && now >= at {
-			b.claim(it, it.ruling.Void())
+	for _, c := range b.checks {
+		for i := range b.items[c.first : c.first+c.count] {
+			it := &b.items[c.first+i]
+			if at, ok := it.ruling.Ends(); ok && now >= at {
+				b.claim(it, it.ruling.Void())
+				it.claim.Keep = it.claim.Keep && c.count == 1 // as in close
+			}
 		}
 	}
 }
