@@ -35,6 +35,14 @@ type agent struct {
 	lost    []lost           // charges that may not have been counted
 
 	ended lease.Stats // of earlier lives that ended well
+	tally tally
+}
+
+// tally counts what an agent did.
+type tally struct {
+	checks, denied int // denied without the store
+	admitted       limit.Tokens
+	calls          int
 }
 
 type lost struct {

@@ -2,7 +2,7 @@ package sim
 
 import "github.com/spillgate/spillgate/limit"
 
-// audit is the end of a run: all have stopped, every message has arrived.
+// audit is the end of a run: all have stopped, every message has arrived. [8]
 func (w *World) audit() {
 	for _, a := range w.agents {
 		if a.state == closing {

@@ -39,7 +39,7 @@ type item struct {
 	failed   bool
 }
 
-// decide takes checks in.
+// decide takes checks in. [2]
 func (a *agent) decide(checks ...*check) {
 	w := a.world
 	b := &batch{agent: a, generation: a.generation, checks: checks, now: a.clock()}
@@ -48,6 +48,9 @@ func (a *agent) decide(checks ...*check) {
 	}
 	for _, c := range checks {
 		w.counts.Checks++
+		if w.asked != nil {
+			w.asked(c.items[0].n)
+		}
 		if len(c.items) > 1 {
 			w.counts.Several++
 		}
@@ -136,6 +139,7 @@ func (b *batch) enter() {
 			case !it.ruling.Decided:
 			case !it.decision.Admitted:
 				a.world.counts.LocalDenied++
+				a.tally.denied++
 				a.world.note(a, it.bucket, "deny", int64(it.n), int64(it.decision.RetryAfter))
 			case leased:
 				a.world.counts.LocalAdmitted++
@@ -263,8 +267,10 @@ func (b *batch) decide(c *check) {
 			c.decision = *d
 		}
 	}
+	b.agent.tally.checks++
 	if c.decision.Admitted {
 		w.counts.Admitted++
+		b.agent.tally.admitted += c.items[0].n
 	} else {
 		w.counts.Denied++
 		for i := range c.items {

@@ -86,7 +86,7 @@ func (b *bucket) admit(a *agent, t *limit.Terms, n limit.Tokens, how string) {
 	b.debit(a, t, n, how)
 }
 
-// debit takes tokens from the reference.
+// debit takes tokens from the reference. [7]
 func (b *bucket) debit(a *agent, t *limit.Terms, n limit.Tokens, how string) {
 	if n == 0 {
 		return
@@ -123,7 +123,7 @@ func (b *bucket) unspend(a *agent, t *limit.Terms, n limit.Tokens) {
 
 // unused notes tokens that left the cell, or a lease, and were not admitted: so much may be refunded. They
 // count until the refund is there. If the bucket runs full before that, they refill, and are then refunded
-// once more; the reference does the same (see docs).
+// once more; the reference does the same.
 func (b *bucket) unused(a *agent, n limit.Tokens) {
 	if n > 0 {
 		b.owed += n

@@ -32,7 +32,7 @@ func (w *World) cost(b *bucket, l *Load) limit.Tokens {
 	return l.Cost
 }
 
-// callAtRandom is many callers who know nothing of one another.
+// callAtRandom is many callers who know nothing of one another. [1]
 func (w *World) callAtRandom(a *agent, b *bucket, l Load) {
 	start := w.upTo(time.Second)
 	w.often(l.PerSecond/float64(l.Burst), func() {

@@ -149,6 +149,9 @@ func TestMutationsAreCaught(t *testing.T) {
 		{"lost charges are free at once", 100, "G2", Wires{ForgetLost: true}},
 	} {
 		t.Run(m.name, func(t *testing.T) {
+			if raced && m.seeds > 1000 {
+				t.Skip("too many runs for the race detector, which has nothing to find here")
+			}
 			failed, ran, _ := search(1, m.seeds, func(seed uint64) Result {
 				r := Run(Draw(seed), Options{Wires: m.wires})
 				if r.Breach != nil && r.Breach.Promise != m.promise {

@@ -21,10 +21,11 @@ type call struct {
 	over    bool // the sender has its outcome
 }
 
-// call sends a load and calls done when it is known or given up.
+// call sends a load and calls done when it is known or given up. [4]
 func (q *queue) call(load *batcher.Load, done func()) {
 	w := q.agent.world
 	w.counts.Calls++
+	q.agent.tally.calls++
 	c := &call{queue: q, load: load, done: done, entries: make([]batcher.Entry, len(load.Entries))}
 	for i, e := range load.Entries {
 		c.entries[i] = *e

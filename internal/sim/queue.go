@@ -26,6 +26,7 @@ const (
 
 func passes(c *batcher.Claim) bool { return c.Op == limit.Refund || c.Op == limit.Lease }
 
+// add takes a claim in. [3]
 func (q *queue) add(c *batcher.Claim) error {
 	p := &q.agent.world.plan
 	switch {
@@ -80,7 +81,7 @@ func (q *queue) run(load *batcher.Load) {
 	})
 }
 
-// settle shares out the outcomes of a call and tells those who asked, first those who order ahead.
+// settle shares out the outcomes of a call and tells those who asked, first those who order ahead. [6]
 func (q *queue) settle(load *batcher.Load, start int64) {
 	books := q.balance(load)
 	var done []*batcher.Claim

@@ -89,6 +89,12 @@ func TestFleets(t *testing.T) {
 	t.Logf("%d runs: %+v", ran, total)
 	if failed != nil {
 		report(t, failed, Options{})
+		return
+	}
+	for i, n := range total.fields() {
+		if *n == 0 && ran >= 1000 {
+			t.Errorf("count %d of %+v is 0: nothing of the kind happened", i, total)
+		}
 	}
 }
 

@@ -40,7 +40,7 @@ func (m *master) clock() int64 {
 	return m.offset + m.world.now + int64(float64(m.world.now)*(m.rate-1))
 }
 
-// apply runs one entry.
+// apply runs one entry. [5]
 func (m *master) apply(e *batcher.Entry) {
 	now := m.clock()
 	wrong := m.world.wires.Apply != nil

@@ -30,16 +30,17 @@ type World struct {
 	trace  trace
 	counts Counts
 	breach *Breach
+	asked  func(limit.Tokens) // told of every check, if a test wants to know
 }
 
 // Counts tell what a run has seen: a test of a simulator that does nothing passes.
 type Counts struct {
-	Events, Checks, Admitted, Denied, Calls     int
-	LocalAdmitted, LocalDenied, Charged, Rode   int
-	Unknown, NotRun, GivenUp, Refunded, Undone  int
-	Crashes, Suspends, Stalls, Cuts, Steps      int
-	Changes, Resets, Waits, Voided, LateRefunds int
-	MaxHoldings, Several, Stopped               int
+	Events, Checks, Admitted, Denied, Calls    int
+	LocalAdmitted, LocalDenied, Charged, Rode  int
+	Unknown, NotRun, GivenUp, Refunded, Undone int
+	Crashes, Suspends, Stalls, Cuts, Steps     int
+	Changes, Resets, Waits, Voided             int
+	MaxHoldings, Several, Stopped              int
 }
 
 // Breach is a promise that was broken.
@@ -84,14 +85,19 @@ type Options struct {
 
 // Run runs the fleet of a plan to its end, or to the first broken promise.
 func Run(p Plan, o Options) Result {
-	w := &World{plan: p, wires: o.Wires, rng: rand.New(rand.NewPCG(p.Seed, 0x5b111)), bySum: map[limit.Sum]*bucket{}}
-	w.trace = trace{out: o.Trace, keep: o.Keep, hash: 14695981039346656037}
-	w.build()
+	w := newWorld(p, o)
 	w.run(int64(p.Length))
 	if w.breach == nil {
 		w.quiesce()
 	}
 	return Result{Plan: p, Breach: w.breach, Hash: w.trace.hash, Counts: w.counts, Lines: w.trace.lines}
+}
+
+func newWorld(p Plan, o Options) *World {
+	w := &World{plan: p, wires: o.Wires, rng: rand.New(rand.NewPCG(p.Seed, 0x5b111)), bySum: map[limit.Sum]*bucket{}}
+	w.trace = trace{out: o.Trace, keep: o.Keep, hash: 14695981039346656037}
+	w.build()
+	return w
 }
 
 // build makes the fleet and its first events.

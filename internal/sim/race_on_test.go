@@ -1,0 +1,6 @@
+//go:build race
+
+package sim
+
+// raced: each run takes ten times as long.
+const raced = true
