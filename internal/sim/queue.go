@@ -111,7 +111,7 @@ func (q *queue) close() {
 	q.start()
 }
 
-// books are the tokens of one load, by bucket: what left the cells for claims, and what claims got.
+// books are the tokens of one load, by bucket and rule: what left the cells for claims, and what claims got.
 type books []account
 
 type account struct {
@@ -125,7 +125,7 @@ type account struct {
 func (b *books) of(w *World, name *limit.Bucket, t *limit.Terms) *account {
 	bucket := w.bySum[name.Sum()]
 	for i := range *b {
-		if (*b)[i].bucket == bucket {
+		if (*b)[i].bucket == bucket && *(*b)[i].terms == *t {
 			return &(*b)[i]
 		}
 	}
