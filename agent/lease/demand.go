@@ -13,14 +13,15 @@ func (h *Holding) measureLocked(now int64) {
 	if wanted > 0 {
 		h.mu.seenDemand = now
 	}
-	span := max(now-h.mu.measured, leastSpan)
-	h.mu.measured = now
+	span := max(now-h.mu.lastAsk, leastSpan)
 	rate := float64(wanted) / float64(span)
+	passed := min(span, now-h.mu.measured) // less at first: what New was told is of that moment
+	h.mu.measured = now
 	if rate >= h.mu.demand {
 		h.mu.demand = rate
 		return
 	}
-	h.mu.demand = rate + (h.mu.demand-rate)*math.Exp2(-float64(span)/halfLife)
+	h.mu.demand = rate + (h.mu.demand-rate)*math.Exp2(-float64(passed)/halfLife)
 }
 
 // horizonLocked is how long the next lease should last: the fuller the bucket, the longer.

@@ -426,6 +426,8 @@ func TestDemand(t *testing.T) {
 		}
 	}
 	demand(10)
+	o.reply(o.plans(1, Send), 0, 900_000, 7, 0) // what made it hot counts at first
+	demand(10)
 	o.now += 100 * ms
 	r := o.plans(500, Send)
 	demand(5000)
