@@ -43,7 +43,7 @@ func TestLazyClaimsWait(t *testing.T) {
 		b.charge("0", 1, &told)
 		time.Sleep(linger - 1)
 		b.idle(b.T)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		b.next(b.T).wants(b.T, want{"0", limit.Charge, 1}).fail(batcher.ErrUnknown)
 		synctest.Wait()
 		if len(told) != 6 || told[5] != batcher.ErrUnknown {

@@ -54,11 +54,10 @@ type agent struct {
 // flight is a request on its way.
 type flight struct {
 	Request
-	riders  []limit.Tokens
-	ran     bool
-	ranAt   int64
-	out     limit.Outcome
-	unknown bool
+	riders []limit.Tokens
+	ran    bool
+	ranAt  int64
+	out    limit.Outcome
 }
 
 func newFleet(t fataler, dice func(lo, hi int64) int64) *fleet {
