@@ -160,7 +160,10 @@ func (t *Terms) grant(n Tokens, ask *Ask, generation int64, c *Cell, now, ttl Ti
 	out.Taken -= out.Taken % max(1, ask.Piece)
 	free -= out.Taken
 	share := free / Tokens(m+1)
-	if share == 0 && out.Taken > 0 && free > 0 {
+	switch {
+	case out.Taken < ask.Take:
+		share = 0 // what is left is part of what a caller needs
+	case share == 0 && ask.Take > 0 && free > 0:
 		share = 1
 	}
 	out.Granted = min(n, share, maxOut-c.Out)

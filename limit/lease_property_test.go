@@ -287,9 +287,11 @@ func (s *slow) lease(n Tokens, ask *Ask, out *Outcome) {
 		out.Taken--
 	}
 	whole -= out.Taken
-	out.Granted = min(n, whole/Tokens(out.Contenders+1))
-	if n > 0 && whole > 0 && out.Taken > 0 {
-		out.Granted = max(1, out.Granted)
+	if out.Taken == ask.Take {
+		out.Granted = min(n, whole/Tokens(out.Contenders+1))
+		if n > 0 && whole > 0 && out.Taken > 0 {
+			out.Granted = max(1, out.Granted)
+		}
 	}
 	s.out[epoch] += out.Granted
 }

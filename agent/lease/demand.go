@@ -49,3 +49,8 @@ func (h *Holding) jitterLocked(d int64) int64 {
 	h.mu.random = x
 	return d - d/4 + int64(x%uint64(d/2+1))
 }
+
+// endingLocked is when it is time for the next lease because this one ends.
+func (h *Holding) endingLocked(g *Grant) int64 {
+	return g.expires - max(roundTrips*h.mu.roundTrip, ttl/8)
+}

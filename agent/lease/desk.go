@@ -260,14 +260,16 @@ func (d *Desk) Learn(r *Ruling, c *batcher.Claim) limit.Decision {
 		out.Level = max(0, out.Level-limit.Ticks(r.holding.held())*t.Emission)
 	}
 	decision := t.Decide(n, out)
-	now := d.cfg.Clock()
-	switch {
-	case decision.Reason != limit.OverLimit:
-	case r.holding != nil:
-		decision.RetryAfter = max(decision.RetryAfter, time.Duration(r.holding.deniedUntil()-now))
-	default:
-		d.remember(b, t, out, now)
+	if decision.Reason != limit.OverLimit {
+		return decision
 	}
+	now := d.cfg.Clock()
+	if r.holding == nil {
+		d.remember(b, t, out, now)
+		return decision
+	}
+	// Part of what was needed may be on lease here: then it is to be had together, and at once.
+	decision.RetryAfter = max(decision.RetryAfter, time.Duration(r.holding.deniedUntil()-now), time.Nanosecond)
 	return decision
 }
 

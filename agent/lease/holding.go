@@ -227,7 +227,7 @@ func (h *Holding) requestLocked(now int64, need limit.Tokens) Request {
 	}
 	horizon := h.horizonLocked()
 	want := math.Ceil(h.mu.demand * float64(horizon))
-	if now >= cur.renewAt && now < cur.expires {
+	if now >= h.endingLocked(cur) && now < cur.expires {
 		h.giveBackLocked(cur)
 	}
 	want -= float64(cur.held() + h.mu.next.held())
@@ -301,10 +301,13 @@ func (h *Holding) grantLocked(r Request, a *Answer, now int64) *Grant {
 		if free == 0 {
 			truth = int64(t.Class.Duration(out.Level+t.Emission-t.Depth)) + out.Lag
 		}
-		g.denyUntil = now + min(max(hint, truth), mostHint)
+		pause := hint
+		if truth >= leastHint {
+			pause = truth // no need to wait for more than one
+		}
+		g.denyUntil = now + min(pause, mostHint)
 	}
-	margin := max(roundTrips*h.mu.roundTrip, ttl/8)
-	g.renewAt = max(now+1, g.expires-margin)
+	g.renewAt = max(now+1, h.endingLocked(g))
 	g.low = int64(h.mu.demand * float64(roundTrips*h.mu.roundTrip))
 	if out.Granted+a.Rode < r.Want {
 		g.low, g.renewAt = -1, min(g.renewAt, now+hint)

@@ -110,7 +110,7 @@ local function leased(op, n, emission, depth, ceiling, step, now, cell, tat, shi
     taken = taken - taken % math.max(1, piece)
     free = free - taken
     local share = floor(free / (contenders + 1))
-    if share == 0 and taken > 0 and free > 0 then share = 1 end
+    if taken < take then share = 0 elseif share == 0 and take > 0 and free > 0 then share = 1 end
     granted = math.min(n, share, 2^40 - out)
     out = out + granted
     tat, written = tat + (taken + granted) * emission, true
