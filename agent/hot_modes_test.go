@@ -376,3 +376,28 @@ func TestFloodIsForgotten(t *testing.T) {
 		}
 	})
 }
+
+// TestCountsOfARuleChange: a check is counted once, also if its bucket is taken from its leases before it is decided.
+func TestCountsOfARuleChange(t *testing.T) {
+	raised := parse(`name: fast, match: [{key: fast}], limit: 2000/s`, `name: second, match: [{key: quick}], limit: 10/s`)
+	onFake(t, agent.Config{Rules: hotRules}, func(w *world) {
+		w.warm(d("fast", "42"))
+		for range 100 {
+			w.ask(1, d("fast", "42"))
+			w.pass(time.Millisecond)
+		}
+		before, b := total(w.Stats()), w.NewBatch()
+		b.Begin()
+		b.Check("api", []rules.Descriptor{d("fast", "42"), d("quick", "42")}, 1)
+		w.SetRules(raised)
+		b.Check("api", ds("fast", "42"), 1)
+		b.Decide(w.Context())
+		if got := total(w.Stats()) - before; got != 2 {
+			w.Errorf("%d checks were counted, want 2", got)
+		}
+		w.pass(time.Minute)
+		if got := total(w.Stats()) - before; got != 2 {
+			w.Errorf("%d checks were counted after a minute, want 2", got)
+		}
+	})
+}

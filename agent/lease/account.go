@@ -28,12 +28,6 @@ type Totals struct {
 	Denied   uint64 // checks denied here
 }
 
-// since are the totals that came after earlier ones.
-func (t Totals) since(o Totals) Totals {
-	return Totals{Granted: t.Granted - o.Granted, Rode: t.Rode - o.Rode, Spent: t.Spent - o.Spent,
-		Returned: t.Returned - o.Returned, Expired: t.Expired - o.Expired, Asks: t.Asks - o.Asks}
-}
-
 // Add adds other totals.
 func (t *Totals) Add(o Totals) {
 	t.Granted += o.Granted

@@ -38,11 +38,22 @@ type Desk struct {
 
 	mu struct {
 		sync.Mutex
-		ended  Totals // of Holdings that were released
+		ended  Totals // of Holdings that left longer ago than lingers
+		left   []departed
 		counts Counts
 		all    []*Holding // reused by Tend
 	}
 }
+
+// departed is a Holding that was released, while replies and checks that began before may still
+// change its totals.
+type departed struct {
+	*Holding
+	until int64
+}
+
+// lingers is how long that may be: longer than a call to the store takes, or a check.
+const lingers = int64(10 * time.Second)
 
 // Counts are totals of a Desk beside those of its Holdings.
 type Counts struct {
@@ -328,11 +339,7 @@ func (d *Desk) order(h *Holding, r Request, lazy bool) {
 		a := Answer{Out: c.Out, Rode: c.Rode, Failed: c.Err != nil, NotRun: errors.Is(c.Err, batcher.ErrNotRun)}
 		now := d.cfg.Clock()
 		h.Apply(r, a, now)
-		requests, added := h.Late(now)
-		d.settle(h, requests)
-		if added != (Totals{}) {
-			d.count(func(*Counts) { d.mu.ended.Add(added) })
-		}
+		d.settle(h, h.Late(now))
 	}
 	if d.cfg.Send(c) != nil {
 		h.Apply(r, Answer{Failed: true, NotRun: true}, d.cfg.Clock())
@@ -355,7 +362,7 @@ func (d *Desk) release(h *Holding) {
 		return
 	}
 	requests := h.Release(now)
-	d.mu.ended.Add(h.State().Totals)
+	d.mu.left = append(d.mu.left, departed{h, now + lingers})
 	d.mu.counts.Demoted++
 	d.mu.Unlock()
 	d.settle(h, requests)
@@ -368,6 +375,10 @@ func (d *Desk) Tend() {
 	d.mu.Lock()
 	d.mu.all = d.table.all(d.mu.all[:0])
 	all := d.mu.all
+	for len(d.mu.left) > 0 && now >= d.mu.left[0].until {
+		d.mu.ended.Add(d.mu.left[0].State().Totals)
+		d.mu.left = d.mu.left[1:]
+	}
 	d.mu.Unlock()
 	for _, h := range all {
 		wanted, request, send := h.Tend(now)
@@ -413,6 +424,9 @@ func (d *Desk) Stats() Stats {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := Stats{Counts: d.mu.counts, Totals: d.mu.ended}
+	for _, l := range d.mu.left {
+		s.Totals.Add(l.State().Totals)
+	}
 	for _, h := range d.table.all(nil) {
 		state := h.State()
 		s.Holdings++

@@ -64,7 +64,6 @@ type Holding struct {
 		random     uint64
 		gone       bool
 		totals     Totals
-		told       Totals       // of these, what Release and Late have told of
 		spent      limit.Tokens // by cur and next, as far as harvested
 	}
 }
@@ -363,17 +362,14 @@ func (h *Holding) Release(now int64) []Request {
 	return h.restLocked(now)
 }
 
-// Late is Release for the reply of a request that was in flight at that time, with what it added to
-// the totals. Call it after Apply.
-func (h *Holding) Late(now int64) (all []Request, added Totals) {
+// Late is Release for the reply of a request that was in flight at that time. Call it after Apply.
+func (h *Holding) Late(now int64) []Request {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.mu.gone {
-		return nil, added
+		return nil
 	}
-	told := h.mu.told
-	all = h.restLocked(now)
-	return all, h.mu.told.since(told)
+	return h.restLocked(now)
 }
 
 func (h *Holding) restLocked(now int64) (all []Request) {
@@ -382,7 +378,6 @@ func (h *Holding) restLocked(now int64) (all []Request) {
 		all = append(all, r)
 	}
 	h.mu.inFlight = false
-	h.mu.told = h.mu.totals
 	return all
 }
 

@@ -253,7 +253,7 @@ func (f *fleet) answer(a *agent) {
 
 // late0 sends what is left to tell of a Holding that has ended. Its requests need no reply.
 func (f *fleet) late0(a *agent) {
-	all, _ := a.Late(f.now)
+	all := a.Late(f.now)
 	f.tell(a, all)
 	f.late += len(all)
 }
