@@ -114,14 +114,51 @@ type Request struct {
 // admits, and a denial charges none of them. The decision is that of the rule that denied
 // with the longest wait, or else of the rule with the fewest tokens left. The error is
 // one of this package; the store never causes one, since the rule's policy answers.
-func (a *Agent) Check(ctx context.Context, r Request) (limit.Decision, error) {
+//
+// Hot path, for one descriptor on a hot bucket of a leased rule: 1 match, 1 clock read, 1 atomic
+// read-modify-write, 0 allocations.
+func (a *Agent) Check(ctx context.Context, r Request) (d limit.Decision, err error) {
+	if len(r.Descriptors) == 1 && a.desk != nil && a.local(&r, &d) {
+		return d, nil
+	}
 	b := a.batches.Get().(*Batch)
 	b.Begin()
 	i := b.Check(r.Domain, r.Descriptors, r.Hits)
 	b.Decide(ctx)
-	d, err := b.Decision(i)
+	d, err = b.Decision(i)
 	a.batches.Put(b)
 	return d, err
+}
+
+// idSpace holds the ids of most buckets.
+const idSpace = 2 * limit.MaxID
+
+// leases reports whether a check of n tokens may be decided from leases.
+func (a *Agent) leases(rule *rules.Rule, n limit.Tokens) bool {
+	return rule != nil && rule.Terms != nil && rule.Mode != limit.Exact && n >= 1 && n <= rule.Terms.Burst &&
+		a.desk != nil && !a.closed.Load()
+}
+
+// local decides a request of one descriptor, if its bucket is hot and what is leased of it decides.
+func (a *Agent) local(r *Request, d *limit.Decision) bool {
+	descriptor := r.Descriptors[0]
+	if r.Domain == "" || len(descriptor) == 0 {
+		return false
+	}
+	rule := a.rules.Load().Match(r.Domain, descriptor)
+	if !a.leases(rule, r.Hits) {
+		return false
+	}
+	var space [idSpace]byte
+	id := append(space[:0], rule.Root...)
+	for _, at := range rule.Vary {
+		id = limit.AppendPart(id, descriptor[at].Value)
+	}
+	if !a.desk.Local(id, rule.Terms, r.Hits, d) {
+		return false
+	}
+	d.Rule = rule.Name
+	return true
 }
 
 // Throttle decides on a bucket that the caller names and describes itself, without rules.

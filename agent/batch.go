@@ -121,7 +121,7 @@ func (b *Batch) request(domain string, ds []rules.Descriptor, hits limit.Tokens,
 	for _, d := range ds { // all of them: the longest wait may be the last one's
 		rule := set.Match(domain, d)
 		if rule != nil {
-			b.id = appendRule(b.id[:0], rule)
+			b.id = append(b.id[:0], rule.Root...)
 			for _, at := range rule.Vary {
 				b.id = limit.AppendPart(b.id, d[at].Value)
 			}
@@ -129,11 +129,6 @@ func (b *Batch) request(domain string, ds []rules.Descriptor, hits limit.Tokens,
 		b.addRule(rule, hits, op)
 	}
 	return b.close(c)
-}
-
-// appendRule begins the id of a rule's bucket.
-func appendRule(id []byte, r *rules.Rule) []byte {
-	return limit.AppendPart(limit.AppendPart(id, r.Domain), r.Name)
 }
 
 // addRule adds an item for a rule whose bucket's id is in b.id.

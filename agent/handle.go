@@ -27,22 +27,17 @@ type Handle struct {
 type lookedUp struct {
 	set  *rules.Set
 	rule *rules.Rule
-	// id begins the ids of the rule's buckets.
-	id []byte
 }
 
-// inForce is the handle's rule in the set in force. It is looked up once per set.
-func (h *Handle) inForce() *lookedUp {
+// rule is the handle's rule in the set in force. It is looked up once per set.
+func (h *Handle) rule() *rules.Rule {
 	set := h.agent.rules.Load()
 	l := h.latest.Load()
 	if l == nil || l.set != set {
-		l = &lookedUp{set: set, rule: set.Rule(h.domain, h.name)}
-		if l.rule != nil {
-			l.id = appendRule(nil, l.rule)
-		}
+		l = &lookedUp{set, set.Rule(h.domain, h.name)}
 		h.latest.Store(l)
 	}
-	return l
+	return l.rule
 }
 
 // Handle returns the handle of a rule in force, or an error if there is none of that name.
@@ -64,30 +59,19 @@ func (a *Agent) Handle(domain, name string) (*Handle, error) {
 // Hot path on a direct store: 1 clock read, 1 lock, 0 allocations. On a hot bucket of a leased rule elsewhere:
 // 1 clock read, 1 atomic read-modify-write, 0 allocations.
 func (h *Handle) Check(ctx context.Context, n limit.Tokens, values ...string) (d limit.Decision) {
-	if h.agent.desk != nil && h.local(n, values, &d) {
-		return d
+	rule := h.rule()
+	if h.agent.leases(rule, n) && len(values) == len(rule.Match) {
+		var space [idSpace]byte
+		id := append(space[:0], rule.Root...)
+		for _, at := range rule.Vary {
+			id = limit.AppendPart(id, values[at])
+		}
+		if h.agent.desk.Local(id, rule.Terms, n, &d) {
+			d.Rule = rule.Name
+			return d
+		}
 	}
 	return h.check(ctx, n, values)
-}
-
-// local decides a check on a bucket that is hot, if what is leased of it decides.
-func (h *Handle) local(n limit.Tokens, values []string, d *limit.Decision) bool {
-	l := h.inForce()
-	rule := l.rule
-	if rule == nil || rule.Terms == nil || rule.Mode == limit.Exact || len(values) != len(rule.Match) ||
-		n < 1 || n > rule.Terms.Burst || h.agent.closed.Load() {
-		return false
-	}
-	var space [2 * limit.MaxID]byte
-	id := append(space[:0], l.id...)
-	for _, at := range rule.Vary {
-		id = limit.AppendPart(id, values[at])
-	}
-	if !h.agent.desk.Local(id, rule.Terms, n, d) {
-		return false
-	}
-	d.Rule = rule.Name
-	return true
 }
 
 // check is Check through a batch, for what local does not decide.
@@ -117,7 +101,7 @@ func (b *Batch) handle(h *Handle, n limit.Tokens, values []string) int {
 		return b.refuse(c, ErrClosed)
 	}
 	b.sole = true
-	rule := h.inForce().rule
+	rule := h.rule()
 	if rule != nil {
 		if len(values) != len(rule.Match) {
 			return b.refuse(c, errValues)
@@ -133,7 +117,7 @@ func (b *Batch) handle(h *Handle, n limit.Tokens, values []string) int {
 // nameValues puts the id of a rule's bucket into b.id. It is false if a value that tells
 // buckets apart is empty.
 func (b *Batch) nameValues(rule *rules.Rule, values []string) bool {
-	b.id = appendRule(b.id[:0], rule)
+	b.id = append(b.id[:0], rule.Root...)
 	for _, at := range rule.Vary {
 		if values[at] == "" {
 			return false

@@ -170,6 +170,7 @@ func (p *parser) name(r *Rule, v *value, f *field) {
 	if r.Name == "" {
 		return // reported
 	}
+	r.Root = limit.AppendPart(limit.AppendPart(nil, r.Domain), r.Name)
 	if first := p.byName[r.Name]; first != nil {
 		p.Failf(f.Value.Pos, "the rule in line %d is called %s too; give this one a name of its own", p.line(first), strictyaml.Show(r.Name))
 		return

@@ -24,6 +24,9 @@ type Rule struct {
 	// apart, ascending: those of the Any and Prefix patterns. Without any, all
 	// requests of the rule share one bucket.
 	Vary []int
+	// Root begins the ids of the rule's buckets: domain and name, as limit.AppendPart writes them. The values
+	// that Vary points to follow.
+	Root []byte
 	// NoSplit forbids to divide a viral bucket of the rule (split: off). Nothing splits in this version.
 	NoSplit bool
 }
