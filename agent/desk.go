@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"math/bits"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"time"
 
@@ -35,12 +37,20 @@ func newDesk(cfg hotkeys.Config, b *batcher.Batcher) (*desk, error) {
 		return nil, err
 	}
 	d.Desk, err = lease.NewDesk(lease.Config{Tracker: tracker, Memory: d.memory, Clock: d.now, Send: b.Send,
-		Most: 2 * cfg.Top, Seed: rand.Uint64()})
+		Most: 2 * cfg.Top, Seed: rand.Uint64(), Stripes: stripes(runtime.GOMAXPROCS(0))})
 	if err != nil {
 		d.memory.close()
 		return nil, err
 	}
 	return d, nil
+}
+
+// stripes of large leases for so many cores.
+func stripes(procs int) int {
+	if procs == 1 {
+		return 1
+	}
+	return min(16, 1<<bits.Len(uint(2*procs-1)))
 }
 
 // now is the time since the desk was made, by the monotonic clock: a step of the wall clock does not move it. It is

@@ -42,7 +42,7 @@ func (t *Totals) Add(o Totals) {
 
 // retireLocked ends a grant. What is left goes back, or has expired.
 func (h *Holding) retireLocked(g *Grant, now int64) {
-	left := g.close()
+	left := g.purse.close()
 	h.accountLocked(g, left)
 	switch {
 	case left == 0:
@@ -86,30 +86,23 @@ func (h *Holding) oweLocked(epoch int64, settled, returned limit.Tokens, until i
 // harvestLocked brings the account of the grants up to date.
 func (h *Holding) harvestLocked(now int64) {
 	for _, g := range [...]*Grant{h.cur.Load(), h.mu.next} {
-		if g == nil {
+		if g == nil || g.purse.isClosed() {
 			continue
 		}
-		if left := g.left.Load(); left >= 0 {
-			h.accountLocked(g, limit.Tokens(left))
-			if now >= g.expires {
-				h.retireLocked(g, now)
-			}
+		h.accountLocked(g, g.held())
+		if now >= g.expires {
+			h.retireLocked(g, now)
 		}
 	}
 }
 
 // giveBackLocked returns of a lease that is about to end what will not be spent before the new one comes.
 func (h *Holding) giveBackLocked(g *Grant) {
-	keep := 1 + int64(h.mu.demand*float64(roundTrips*h.mu.roundTrip))
-	back := g.left.Load() - keep
-	if back <= 0 {
-		return
-	}
-	if _, ok := g.spend(limit.Tokens(back)); ok {
-		g.accounted += limit.Tokens(back)
-		h.oweLocked(g.epoch, limit.Tokens(back), limit.Tokens(back), g.expires)
-		h.mu.totals.Returned += uint64(back)
-	}
+	keep := 1 + limit.Tokens(h.mu.demand*float64(roundTrips*h.mu.roundTrip))
+	back := g.purse.drain(g.held() - keep)
+	g.accounted += back
+	h.oweLocked(g.epoch, back, back, g.expires)
+	h.mu.totals.Returned += uint64(back)
 }
 
 // takeOwedLocked moves the account of one epoch into a request: for a caller who needs them, that with tokens
@@ -146,12 +139,10 @@ func (h *Holding) State() State {
 	extra := h.extra.Load()
 	s := State{Demand: h.mu.demand * float64(time.Second), Totals: h.mu.totals}
 	for _, g := range [...]*Grant{h.cur.Load(), h.mu.next} {
-		if g == nil {
-			continue
-		}
-		if left := g.left.Load(); left >= 0 {
-			s.Held += limit.Tokens(left)
-			s.Totals.Spent += uint64(g.tokens - limit.Tokens(left) - g.accounted)
+		if g != nil && !g.purse.isClosed() {
+			held := g.held()
+			s.Held += held
+			s.Totals.Spent += uint64(g.tokens - held - g.accounted)
 		}
 	}
 	s.Totals.Admitted = s.Totals.Spent - uint64(extra)

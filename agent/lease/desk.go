@@ -6,6 +6,7 @@ import (
 	"math"
 	"sync"
 	"time"
+	"unsafe"
 
 	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/hotkeys"
@@ -26,6 +27,9 @@ type Config struct {
 	Most int
 	// Seed spreads the pauses of agents.
 	Seed uint64
+	// Stripes that a large lease is divided over, a power of two: about twice the cores that spend at a time.
+	// Default 1.
+	Stripes int
 }
 
 // Desk decides what an agent can decide without the store, and orders from the store what it will
@@ -68,11 +72,17 @@ func NewDesk(cfg Config) (*Desk, error) {
 	if cfg.Most == 0 {
 		cfg.Most = 2000
 	}
+	if cfg.Stripes == 0 {
+		cfg.Stripes = 1
+	}
 	if cfg.Tracker == nil || cfg.Memory == nil || cfg.Clock == nil || cfg.Send == nil {
 		return nil, errors.New("lease: Tracker, Memory, Clock and Send are required")
 	}
 	if cfg.Most < 1 {
 		return nil, fmt.Errorf("lease: Most is %d, it must be at least 1", cfg.Most)
+	}
+	if cfg.Stripes < 1 || cfg.Stripes&(cfg.Stripes-1) != 0 {
+		return nil, fmt.Errorf("lease: Stripes is %d, it must be a power of two", cfg.Stripes)
 	}
 	return &Desk{cfg: cfg, table: newTable(cfg.Most)}, nil
 }
@@ -114,7 +124,14 @@ func (d *Desk) Hot(id []byte, c *Check, at int64, out *limit.Decision) (r Ruling
 		}
 		h.terms.Store(c.Terms)
 	}
-	return d.holds(h, c, at, out), true
+	return d.holds(h, c, whose(id), at, out), true
+}
+
+// whose is a number that tells goroutines apart, roughly: where they build the ids that they ask for, on their
+// stack or in a buffer of theirs.
+func whose(id []byte) uint {
+	where := uint(uintptr(unsafe.Pointer(unsafe.SliceData(id))))
+	return where>>8 ^ where>>13 ^ where>>18
 }
 
 // Local decides a check of n tokens, 1 to the burst, if what is held of its bucket decides it. It orders nothing but
@@ -126,7 +143,7 @@ func (d *Desk) Local(id []byte, t *limit.Terms, n limit.Tokens, out *limit.Decis
 	if h == nil || h.terms.Load() != t {
 		return false
 	}
-	s := h.Spend(n)
+	s := h.Spend(n, whose(id))
 	now := d.cfg.Clock()
 	switch h.Judge(s, now) {
 	case AdmitAndRenew:
@@ -145,12 +162,12 @@ func (d *Desk) Local(id []byte, t *limit.Terms, n limit.Tokens, out *limit.Decis
 }
 
 // holds decides a check on a hot bucket.
-func (d *Desk) holds(h *Holding, c *Check, at int64, out *limit.Decision) Ruling {
+func (d *Desk) holds(h *Holding, c *Check, whose uint, at int64, out *limit.Decision) Ruling {
 	if c.N == 0 || c.N > c.Terms.Burst {
 		return Ruling{holding: h} // a look takes nothing from here, and the store knows more
 	}
 	for {
-		s := h.Spend(c.N)
+		s := h.Spend(c.N, whose)
 		now := at
 		if now == 0 {
 			now = d.cfg.Clock() // after Spend, see there
@@ -202,7 +219,7 @@ func (d *Desk) Cold(id []byte, b *limit.Bucket, c *Check, out *limit.Decision) (
 	}
 	if hot && c.N > 0 && c.N <= c.Terms.Burst {
 		if h := d.promote(id, b, c, now); h != nil {
-			return d.holds(h, c, now, out)
+			return d.holds(h, c, whose(id), now, out)
 		}
 	}
 	d.charge(&r, b, c, now, out)
@@ -213,7 +230,7 @@ func (d *Desk) Cold(id []byte, b *limit.Bucket, c *Check, out *limit.Decision) (
 func (d *Desk) promote(id []byte, b *limit.Bucket, c *Check, now int64) *Holding {
 	rate, _ := d.cfg.Tracker.Rate(now, b.Sum())
 	h := New(id, b, c.Terms, now, rate, d.cfg.Seed)
-	h.active = c.Active
+	h.active, h.stripes = c.Active, d.cfg.Stripes
 	there := d.table.insert(h)
 	if there == h {
 		d.count(func(n *Counts) { n.Promoted++ })

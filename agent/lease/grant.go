@@ -1,17 +1,14 @@
 package lease
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/spillgate/spillgate/limit"
 )
 
 // Grant is what one reply of the store brought: tokens to spend, perhaps none, and what the
-// store knew then. All but left is set once, before others see the Grant.
+// store knew then. All but the purse is set once, before others see the Grant.
 type Grant struct {
-	left atomic.Int64 // unspent tokens; closed when they are not to be spent any more
-
 	terms     *limit.Terms
 	expires   int64 // the first moment at which no token may be spent
 	low       int64 // with fewer left it is time to ask
@@ -27,34 +24,16 @@ type Grant struct {
 	// accounted are tokens of which the store was told, or will be: spent or returned. Under the
 	// Holding's lock.
 	accounted limit.Tokens
+
+	purse purse
 }
 
-// closed is in left of a grant whose tokens were returned or have expired.
-const closed = -1 << 60
-
-// spend takes n tokens, all or none. The loop, and not an addition that is taken back, keeps
-// left exact at every moment: what account sees as spent never becomes spendable again.
-func (g *Grant) spend(n limit.Tokens) (left int64, ok bool) {
-	for {
-		left = g.left.Load()
-		if left < int64(n) {
-			return left, false
-		}
-		if g.left.CompareAndSwap(left, left-int64(n)) {
-			return left - int64(n), true
-		}
-	}
-}
-
-// close takes all tokens that are left.
-func (g *Grant) close() limit.Tokens { return limit.Tokens(max(0, g.left.Swap(closed))) }
-
-// held is what may still be spent.
+// held is what may still be spent; of no grant nothing.
 func (g *Grant) held() limit.Tokens {
 	if g == nil {
 		return 0
 	}
-	return limit.Tokens(max(0, g.left.Load()))
+	return g.purse.held()
 }
 
 // decides reports whether a check of n tokens needs nothing else: they are there, or it is denied.

@@ -39,11 +39,13 @@ const (
 type Holding struct {
 	Bucket limit.Bucket
 
-	id     string                      // of the bucket, as the caller builds it
-	active *hotkeys.Distinct           // of its rule; may be nil
-	terms  atomic.Pointer[limit.Terms] // replaced by equal ones only
-	cur    atomic.Pointer[Grant]       // never nil
-	asked  atomic.Bool                 // a request is due or in flight: Judge reports Renew once
+	id     string            // of the bucket, as the caller builds it
+	active *hotkeys.Distinct // of its rule; may be nil
+	// stripes of large grants, a power of two.
+	stripes int
+	terms   atomic.Pointer[limit.Terms] // replaced by equal ones only
+	cur     atomic.Pointer[Grant]       // never nil
+	asked   atomic.Bool                 // a request is due or in flight: Judge reports Renew once
 
 	missed atomic.Int64 // tokens asked for and not spent here, since the last request
 	denied atomic.Int64 // checks denied here, in all
@@ -71,7 +73,7 @@ type Holding struct {
 // New returns a Holding without tokens. perSecond is the demand that made the bucket hot; seed
 // spreads the pauses of agents.
 func New(id []byte, b *limit.Bucket, t *limit.Terms, now int64, perSecond float64, seed uint64) *Holding {
-	h := &Holding{Bucket: *b, id: string(id)}
+	h := &Holding{Bucket: *b, id: string(id), stripes: 1}
 	h.terms.Store(t)
 	h.cur.Store(&Grant{terms: t, low: -1, renewAt: math.MaxInt64, asOf: now})
 	h.mu.demand = perSecond / float64(time.Second)
@@ -80,21 +82,22 @@ func New(id []byte, b *limit.Bucket, t *limit.Terms, now int64, perSecond float6
 	return h
 }
 
-// Spend takes n tokens from what is held. The caller reads the clock AFTER it, and then asks Judge: a
+// Spend takes n tokens from what is held, for a caller with a number of its own (see purse). The caller reads the clock AFTER it, and then asks Judge: a
 // process that was stopped in between must not spend an old lease.
 //
 // Hot path: 1 atomic read-modify-write, no lock.
-func (h *Holding) Spend(n limit.Tokens) Spent {
+func (h *Holding) Spend(n limit.Tokens, at uint) Spent {
 	g := h.cur.Load()
-	left, ok := g.spend(n)
-	return Spent{g, n, left, ok}
+	left, ok := g.purse.spend(n, at)
+	return Spent{g, n, left, at, ok}
 }
 
 // Spent is the result of Spend.
 type Spent struct {
 	Grant *Grant
 	n     limit.Tokens
-	Left  int64 // tokens left in the grant afterwards
+	Left  int64 // tokens left in the grant afterwards; an estimate of a large number
+	at    uint
 	ok    bool
 }
 
@@ -143,8 +146,8 @@ func (h *Holding) Unspend(s Spent) bool {
 	defer h.mu.Unlock()
 	g := s.Grant
 	// Tokens that the store was told are spent must not come back.
-	if left := g.left.Load(); left >= 0 && g.tokens-limit.Tokens(left)-g.accounted >= s.n {
-		g.left.Add(int64(s.n))
+	if !g.purse.isClosed() && g.tokens-g.held()-g.accounted >= s.n {
+		g.purse.stripe(s.at).left.Add(int64(s.n))
 		h.extra.Add(1 - int64(s.n))
 		return true
 	}
@@ -269,7 +272,7 @@ func (h *Holding) Apply(r Request, a Answer, now int64) {
 	g := h.grantLocked(r, &a, now)
 	h.asked.Store(false)
 	if h.mu.gone {
-		h.cur.Load().close()
+		h.cur.Load().purse.close()
 		h.cur.Store(g)
 		h.retireLocked(g, now)
 		return
@@ -290,7 +293,7 @@ func (h *Holding) grantLocked(r Request, a *Answer, now int64) *Grant {
 	t, out := h.terms.Load(), &a.Out
 	g := &Grant{terms: t, tokens: out.Granted, epoch: out.Epoch, expires: r.Sent + spendable, asOf: now, level: out.Level, lag: out.Lag,
 		fullAt: now + int64(t.Class.Duration(out.Level))}
-	g.left.Store(int64(out.Granted))
+	g.purse.fill(out.Granted, h.stripes)
 	free := t.Remaining(out.Level)
 	h.mu.fill = float64(free) / float64(t.Burst)
 	hint := h.hintLocked(out.Contenders)

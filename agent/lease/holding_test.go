@@ -26,7 +26,7 @@ func hold(t *testing.T, terms *limit.Terms, demand float64) *one {
 }
 
 // check spends n tokens.
-func (o *one) check(n limit.Tokens) Verdict { return o.Judge(o.Spend(n), o.now) }
+func (o *one) check(n limit.Tokens) Verdict { return o.Judge(o.Spend(n, 0), o.now) }
 
 // checks that a number of checks of one token end in a verdict.
 func (o *one) wants(times int, want Verdict) {
@@ -140,7 +140,7 @@ func TestNoTokenAfterItsEnd(t *testing.T) {
 	r := o.plans(1, Send)
 	o.reply(r, 10, 900, 7, 30*ms)
 	end := r.Sent + spendable
-	s, late := o.Spend(2), o.Spend(3)
+	s, late := o.Spend(2, 0), o.Spend(3, 0)
 	if got := o.Judge(s, end-1); got != AdmitAndRenew && got != Admit {
 		t.Errorf("just before the end: %d", got)
 	}
@@ -204,7 +204,7 @@ func TestNextWhenCurIsUsedUp(t *testing.T) {
 	o.reply(o.plans(1, Send), 50, 900_000, 7, 10*ms)
 	spent := o.untilRenewal()
 	o.reply(o.plans(0, Send), 30, 900_000, 8, 10*ms)
-	s := o.Spend(45) // more than are left
+	s := o.Spend(45, 0) // more than are left
 	if v := o.Judge(s, o.now); v != Ask {
 		t.Fatalf("verdict %d", v)
 	}
@@ -327,7 +327,7 @@ func TestRelease(t *testing.T) {
 	if o.State().Held != left-1+50 {
 		t.Fatalf("%d are held", o.State().Held)
 	}
-	s := o.Spend(2)
+	s := o.Spend(2, 0)
 	if o.Judge(s, o.now) != Admit {
 		t.Fatal("not admitted")
 	}
@@ -385,14 +385,14 @@ func TestRelease(t *testing.T) {
 func TestUnspend(t *testing.T) {
 	o := hold(t, rate(t, 1000, time.Second, 0), 100)
 	o.reply(o.plans(1, Send), 20, 900, 7, ms)
-	s := o.Spend(3)
+	s := o.Spend(3, 0)
 	if o.Judge(s, o.now) != Admit || !o.Unspend(s) || o.State().Held != 20 {
 		t.Errorf("before the account: %+v", o.State())
 	}
 	if got := o.addsUp(); got.Spent != 0 || got.Admitted != 0 {
 		t.Errorf("%+v, want nothing", got)
 	}
-	s = o.Spend(3)
+	s = o.Spend(3, 0)
 	o.Judge(s, o.now)
 	o.Tend(o.now) // harvests
 	if o.Unspend(s) || o.State().Held != 17 {
@@ -402,10 +402,10 @@ func TestUnspend(t *testing.T) {
 		t.Errorf("%+v, want 3 spent by no check", got)
 	}
 	// Part of what was spent is in the account: only the rest can come back.
-	one, five := o.Spend(1), o.Spend(5)
+	one, five := o.Spend(1, 0), o.Spend(5, 0)
 	o.Judge(one, o.now)
 	o.Tend(o.now)
-	two := o.Spend(2)
+	two := o.Spend(2, 0)
 	o.Judge(two, o.now)
 	o.Judge(five, o.now)
 	if o.Unspend(five) || !o.Unspend(two) || o.Unspend(one) {
@@ -535,7 +535,7 @@ func TestDenyUntil(t *testing.T) {
 		o.now = start + tt.least - 1
 		o.wants(3, Deny)
 		var d limit.Decision
-		if o.Spend(1).Grant.denied(o.now, 1, &d); d.Admitted || d.Reason != limit.OverLimit || d.RetryAfter < 1 {
+		if o.Spend(1, 0).Grant.denied(o.now, 1, &d); d.Admitted || d.Reason != limit.OverLimit || d.RetryAfter < 1 {
 			t.Errorf("%s: %+v", tt.what, d)
 		}
 		if until := start + int64(d.RetryAfter) + o.now - start; until < start+tt.least {

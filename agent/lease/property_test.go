@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -109,7 +110,7 @@ func (f *fleet) pass(most time.Duration) { f.now += f.dice(0, int64(most)) }
 // check is a check of n tokens at an agent, as a Desk does it.
 func (f *fleet) check(a *agent, n limit.Tokens) {
 	for range 100 {
-		s := a.Spend(n)
+		s := a.Spend(n, 0)
 		if s.ok {
 			a.spent += uint64(n)
 		}
@@ -371,8 +372,15 @@ func (s seeded) Fatalf(format string, args ...any) {
 // TestHoldingUnderRace: several spend while one plans and answers. At every moment no more was admitted and returned than granted, and in
 // the end all adds up.
 func TestHoldingUnderRace(t *testing.T) {
+	for _, stripes := range []int{1, 4} {
+		t.Run(fmt.Sprint(stripes), func(t *testing.T) { holdingUnderRace(t, stripes) })
+	}
+}
+
+func holdingUnderRace(t *testing.T, stripes int) {
 	terms := rate(t, 1_000_000, time.Second, 0)
 	o := hold(t, terms, 1000)
+	o.stripes = stripes
 	var clock, granted, admitted, checks, denials atomic.Int64
 	clock.Store(o.now)
 	var wg sync.WaitGroup
@@ -387,7 +395,7 @@ func TestHoldingUnderRace(t *testing.T) {
 				default:
 				}
 				n := limit.Tokens(1 + (i+g)%3)
-				s := o.Spend(n)
+				s := o.Spend(n, uint(g))
 				now := clock.Load()
 				switch v := o.Judge(s, now); v {
 				case Admit, AdmitAndRenew:
