@@ -39,7 +39,7 @@ type Batch struct {
 // check is one request of a batch: a run of items, one per descriptor.
 type check struct {
 	first, count int
-	decision     limit.Decision
+	speaks       int // the item whose decision is the check's
 	err          error
 	decided      bool
 }
@@ -85,7 +85,7 @@ func (b *Batch) Throttle(key []byte, t *limit.Terms, n limit.Tokens) int {
 	b.id = limit.AppendPart(b.id[:0], "") // no domain: rules always have one
 	b.id = limit.AppendPart(b.id, key)
 	b.sole = true
-	b.add(item{terms: t, n: n, op: limit.Take})
+	b.add(b.item(nil, t, n, limit.Take))
 	return b.close(c)
 }
 
@@ -133,83 +133,87 @@ func (b *Batch) request(domain string, ds []rules.Descriptor, hits limit.Tokens,
 
 // addRule adds an item for a rule whose bucket's id is in b.id.
 func (b *Batch) addRule(rule *rules.Rule, hits limit.Tokens, op limit.Op) {
-	if d, ok := withoutStore(rule); ok {
-		b.items = append(b.items, item{rule: rule, n: hits, op: op, decision: d})
+	if withoutStore(rule) {
+		it := b.item(rule, nil, hits, op)
+		it.decide(rule)
 		return
 	}
-	b.add(item{rule: rule, terms: rule.Terms, n: hits, op: op})
+	b.add(b.item(rule, rule.Terms, hits, op))
 }
 
-// withoutStore is the decision of rules that need no cell.
-func withoutStore(rule *rules.Rule) (limit.Decision, bool) {
+// item adds an item to the check begun last. The pointer is good until the next one.
+func (b *Batch) item(rule *rules.Rule, terms *limit.Terms, n limit.Tokens, op limit.Op) *item {
+	b.items = append(b.items, item{})
+	it := &b.items[len(b.items)-1]
+	it.rule, it.terms, it.n, it.op = rule, terms, n, op
+	return it
+}
+
+// withoutStore reports whether a rule needs no cell.
+func withoutStore(rule *rules.Rule) bool { return rule == nil || rule.Terms == nil }
+
+// decide is the decision of a rule that needs no cell.
+func (it *item) decide(rule *rules.Rule) {
+	it.decision = limit.Decision{Admitted: true, Reason: limit.NoRule, RetryAfter: limit.NoRetry}
 	switch {
 	case rule == nil:
-		return limit.Decision{Admitted: true, Reason: limit.NoRule, RetryAfter: limit.NoRetry}, true
+		return
 	case rule.Unlimited:
-		return limit.Decision{Admitted: true, Reason: limit.Unlimited, RetryAfter: limit.NoRetry, Rule: rule.Name}, true
-	case rule.Terms == nil:
-		return limit.Decision{Reason: limit.Never, RetryAfter: limit.NoRetry, Rule: rule.Name}, true
+		it.decision.Reason = limit.Unlimited
+	default:
+		it.decision.Admitted, it.decision.Reason = false, limit.Never
 	}
-	return limit.Decision{}, false
+	it.decision.Rule = rule.Name
 }
 
 // add takes up an item whose bucket's id is in b.id. On a direct store it is decided.
-func (b *Batch) add(it item) {
+func (b *Batch) add(it *item) {
 	secret, ok := b.agent.store.Secret()
-	if !ok {
+	switch direct := b.agent.direct; {
+	case !ok:
 		it.fail(b.agent, batcher.ErrNotRun)
-		b.items = append(b.items, it)
-		return
-	}
-	if direct := b.agent.direct; direct != nil {
-		e := b.entryAt(len(b.items) - b.checks[len(b.checks)-1].first)
+	case direct != nil:
+		e := b.entryAt(len(b.items) - 1 - b.checks[len(b.checks)-1].first)
 		secret.Name(&e.Bucket, b.id)
 		e.Terms, e.Op, e.N = it.terms, it.op, it.n
 		direct.ApplyAt(b.now, e)
 		it.settle(b.agent, e.Out, e.Err)
-	} else if !b.ruled(&it, secret) {
+	case it.op != limit.Take || it.rule != nil && it.rule.Mode == limit.Exact:
 		var name limit.Bucket
 		secret.Name(&name, b.id)
-		b.claim(&it, &name)
+		if it.op == limit.Reset {
+			b.agent.desk.Forget(b.id, &name)
+		}
+		b.claim(it, &name)
+	default:
+		b.ask(it, secret)
 	}
-	b.items = append(b.items, it)
 }
 
-// ruled lets the desk decide an item whose bucket's id is in b.id. It is false if the desk has no say in it.
-func (b *Batch) ruled(it *item, secret *limit.Secret) bool {
+// ask lets the desk decide an item whose bucket's id is in b.id, and leaves to the store what it does not.
+func (b *Batch) ask(it *item, secret *limit.Secret) {
 	c := lease.Check{Terms: it.terms, N: it.n}
-	if it.rule != nil {
-		if it.rule.Mode == limit.Exact {
-			return false
-		}
-		if b.sole {
-			c.Allowance = it.rule.Allowance
-		}
+	if b.sole && it.rule != nil {
+		c.Allowance = it.rule.Allowance
 	}
-	d := b.agent.desk
 	var found bool
-	var name limit.Bucket
-	if it.op == limit.Reset {
+	it.ruling, found = b.agent.desk.Hot(b.id, &c, b.now, &it.decision)
+	if !found || !it.ruling.Decided {
+		var name limit.Bucket
 		secret.Name(&name, b.id)
-		d.Forget(b.id, &name)
-		return false
-	}
-	if it.ruling, found = d.Hot(b.id, &c, b.now, &it.decision); !found || !it.ruling.Decided {
-		secret.Name(&name, b.id)
-	}
-	if !found {
-		c.Active = d.active.of(it.rule)
-		it.ruling = d.Cold(b.id, &name, &c, &it.decision)
-	}
-	if !it.ruling.Decided {
-		b.claim(it, &name)
-		return true
+		if !found {
+			c.Active = b.agent.desk.active.of(it.rule)
+			it.ruling = b.agent.desk.Cold(b.id, &name, &c, &it.decision)
+		}
+		if !it.ruling.Decided {
+			b.claim(it, &name)
+			return
+		}
 	}
 	if at, ok := it.ruling.Ends(); ok && (b.ends == 0 || at < b.ends) {
 		b.ends = at
 	}
 	it.nameRule()
-	return true
 }
 
 // claim leaves an item to the store.
@@ -377,19 +381,20 @@ func (b *Batch) concludeAll() {
 func (b *Batch) conclude(c *check) {
 	c.decided = true
 	items := b.items[c.first : c.first+c.count]
-	c.decision, c.err = items[0].decision, nil
+	speaker := &items[0]
+	c.speaks, c.err = c.first, nil
 	for i := range items {
 		it := &items[i]
 		if it.op == limit.Reset && it.err != nil {
 			c.err = it.err
 		}
-		if i > 0 && outranks(&it.decision, &c.decision) {
-			c.decision = it.decision
+		if i > 0 && outranks(&it.decision, &speaker.decision) {
+			speaker, c.speaks = it, c.first+i
 		}
 	}
 	if len(items) > 1 {
 		for i := range items {
-			if it := &items[i]; !c.decision.Admitted && it.decision.Admitted {
+			if it := &items[i]; !speaker.decision.Admitted && it.decision.Admitted {
 				b.refund(i, it)
 			} else {
 				it.ruling.Uncount()
@@ -399,7 +404,7 @@ func (b *Batch) conclude(c *check) {
 		return // its Holding counts it
 	}
 	if items[0].op == limit.Take {
-		b.agent.stats.count(&c.decision)
+		b.agent.stats.count(&speaker.decision)
 	}
 }
 
@@ -452,7 +457,10 @@ func (b *Batch) refund(i int, it *item) {
 // this package's for a request that cannot be decided, or the store's for a Reset.
 func (b *Batch) Decision(i int) (limit.Decision, error) {
 	c := &b.checks[i]
-	return c.decision, c.err
+	if c.count == 0 {
+		return limit.Decision{}, c.err
+	}
+	return b.items[c.speaks].decision, c.err
 }
 
 // Len is the number of checks added since Begin.

@@ -14,7 +14,7 @@ import (
 // leases, through a Handle and through Check with its match.
 func BenchmarkHotCheck(b *testing.B) {
 	for _, keys := range []int{1, 1000} {
-		for _, by := range []string{"handle", "descriptors"} {
+		for _, by := range []string{"handle", "descriptors", "batch"} {
 			b.Run(fmt.Sprintf("by=%s/keys=zipf-%d", by, keys), func(b *testing.B) {
 				set := parse(`name: per-user, match: [{key: route, value: /pay}, {key: user}], limit: 1000000000/s`)
 				a := newAgent(b, agent.Config{Store: &fake{cells: newCells(b)}, Rules: set, Deadline: time.Minute})
@@ -28,6 +28,7 @@ func BenchmarkHotCheck(b *testing.B) {
 					names[i] = new(userName).of(uint32(i))
 					for range 50 {
 						h.Check(context.Background(), 1, "/pay", names[i])
+						a.Throttle(context.Background(), names[i], set.Rule("api", "per-user").Terms, 1)
 					}
 				}
 				zipf := rand.NewZipf(rand.New(rand.NewSource(1)), 1.1, 1, uint64(keys-1)+1)
@@ -38,12 +39,21 @@ func BenchmarkHotCheck(b *testing.B) {
 				b.ReportAllocs()
 				b.ResetTimer()
 				b.RunParallel(func(pb *testing.PB) {
-					i := rand.Uint32()
+					i, batch, key, terms := rand.Uint32(), a.NewBatch(), make([]byte, 0, 32), set.Rule("api", "per-user").Terms
+					batch.Begin()
 					of := ds("route", "/pay", "user", "")
 					for ; pb.Next(); i++ {
 						user := names[picks[i&0xffff]]
 						if by == "handle" {
 							h.Check(context.Background(), 1, "/pay", user)
+							continue
+						}
+						if by == "batch" { // of 64 CL.THROTTLE
+							key = append(key[:0], user...)
+							if batch.Throttle(key, terms, 1); batch.Len() == 64 {
+								batch.Decide(context.Background())
+								batch.Begin()
+							}
 							continue
 						}
 						of[0][1].Value = user

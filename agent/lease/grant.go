@@ -53,14 +53,14 @@ func (g *Grant) levelAt(now, left int64) limit.Ticks {
 	return max(0, level-limit.Ticks(max(0, left))*g.terms.Emission)
 }
 
-// admitted makes d, which is zero, the decision on a check whose tokens came from the grant, when left were left.
+// admitted makes d, which is zero, the decision on a check whose tokens came from the grant.
 //
 // Hot path: 0 allocations, no lock.
-func (g *Grant) admitted(now, left int64, d *limit.Decision) {
+func (g *Grant) admitted(now int64, d *limit.Decision) {
 	d.Admitted, d.Reason, d.RetryAfter = true, limit.OK, limit.NoRetry
 	d.Limit, d.Remaining = g.terms.Burst, g.terms.Burst
 	if now < g.fullAt {
-		level := g.levelAt(now, left)
+		level := g.levelAt(now, int64(g.held()))
 		d.Remaining, d.ResetAfter = g.terms.Remaining(level), g.terms.Class.Duration(level)
 	}
 }

@@ -50,7 +50,7 @@ func (p *purse) stripe(at uint) *stripe {
 	return &p.first
 }
 
-// spend takes n tokens, all or none, from the caller's stripe or else from another. left is what is left in all, an
+// spend takes n tokens, all or none, from the caller's stripe or else from another. left is what is left, an
 // estimate if there are several stripes.
 func (p *purse) spend(n limit.Tokens, at uint) (left int64, ok bool) {
 	if left, ok = p.stripe(at).spend(int64(n)); ok || len(p.more) == 0 {
