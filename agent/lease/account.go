@@ -7,7 +7,7 @@ import (
 	"github.com/spillgate/spillgate/limit"
 )
 
-// owed is the account of one epoch that the store has not been told yet.
+// owed is the account of one grant, which the store has not been told yet.
 type owed struct {
 	epoch             int64
 	settled, returned limit.Tokens
@@ -73,10 +73,9 @@ func (h *Holding) oweLocked(epoch int64, settled, returned limit.Tokens, until i
 		return
 	}
 	for i := range h.mu.owed {
-		if o := &h.mu.owed[i]; o.epoch == epoch {
+		if o := &h.mu.owed[i]; o.epoch == epoch && o.until == until {
 			o.settled += settled
 			o.returned += returned
-			o.until = min(o.until, until)
 			return
 		}
 	}
@@ -100,6 +99,7 @@ func (h *Holding) harvestLocked(now int64) {
 func (h *Holding) giveBackLocked(g *Grant) {
 	keep := 1 + limit.Tokens(h.mu.demand*float64(roundTrips*h.mu.roundTrip))
 	back := g.purse.drain(g.held() - keep)
+	g.back.Add(int64(back))
 	g.accounted += back
 	h.oweLocked(g.epoch, back, back, g.expires)
 	h.mu.totals.Returned += uint64(back)
@@ -112,16 +112,21 @@ func (h *Holding) takeOwedLocked(r *Request, need limit.Tokens) {
 	if len(h.mu.owed) == 0 {
 		return
 	}
-	best := 0
-	for i, o := range h.mu.owed {
-		b := h.mu.owed[best]
-		if need > 0 && o.returned > b.returned || (need == 0 || o.returned == b.returned) && o.settled > b.settled {
-			best = i
+	best := h.mu.owed[0]
+	for _, o := range h.mu.owed[1:] {
+		if need > 0 && o.returned > best.returned || (need == 0 || o.returned == best.returned) && o.settled > best.settled {
+			best = o
 		}
 	}
-	o := h.mu.owed[best]
-	h.mu.owed = slices.Delete(h.mu.owed, best, best+1)
-	r.Ask.Epoch, r.Ask.Settled, r.Ask.Returned, r.until = o.epoch, o.settled, o.returned, o.until
+	r.Ask.Epoch, r.until = best.epoch, best.until
+	for _, o := range h.mu.owed {
+		if o.epoch == best.epoch {
+			r.Ask.Settled += o.settled
+			r.Ask.Returned += o.returned
+			r.until = min(r.until, o.until)
+		}
+	}
+	h.mu.owed = slices.DeleteFunc(h.mu.owed, func(o owed) bool { return o.epoch == best.epoch })
 }
 
 // State is what a Holding has at the moment.

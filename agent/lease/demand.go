@@ -24,9 +24,14 @@ func (h *Holding) measureLocked(now int64) {
 	h.mu.demand = rate + (h.mu.demand-rate)*math.Exp2(-float64(passed)/halfLife)
 }
 
-// horizonLocked is how long the next lease should last: the fuller the bucket, the longer.
-func (h *Holding) horizonLocked() int64 {
-	return max(leastHorizon, int64(h.mu.fill*h.mu.fill*float64(mostHorizon)))
+// wantLocked is how many tokens the demand needs for a horizon: the fuller the bucket, the longer. What is leased and
+// spent takes room in the bucket until the next request, so all contenders together keep it small beside the
+// burst, but for what is needed for the shortest horizon.
+func (h *Holding) wantLocked() float64 {
+	least := h.mu.demand * float64(leastHorizon)
+	most := h.mu.demand * h.mu.fill * h.mu.fill * float64(mostHorizon)
+	room := float64(h.terms.Load().Burst) / float64(leaseRoom*max(1, h.mu.contenders))
+	return math.Ceil(max(least, min(most, room)))
 }
 
 // hintLocked is the pause after a reply that was not enough: the time in which each contender's token

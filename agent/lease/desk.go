@@ -152,7 +152,7 @@ func (d *Desk) Local(id []byte, t *limit.Terms, n limit.Tokens, out *limit.Decis
 		}
 		fallthrough
 	case Admit:
-		s.Grant.admitted(now, out)
+		s.Grant.admitted(now, s.n, out)
 		return true
 	case Deny:
 		s.Grant.denied(now, n, out)
@@ -179,7 +179,7 @@ func (d *Desk) holds(h *Holding, c *Check, whose uint, at int64, out *limit.Deci
 			}
 			fallthrough
 		case Admit:
-			s.Grant.admitted(now, out)
+			s.Grant.admitted(now, s.n, out)
 			return Ruling{Decided: true, admitted: true, holding: h, spent: s}
 		case Deny:
 			s.Grant.denied(now, c.N, out)

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/spillgate/spillgate/limit"
@@ -24,6 +25,8 @@ type Grant struct {
 	// accounted are tokens of which the store was told, or will be: spent or returned. Under the
 	// Holding's lock.
 	accounted limit.Tokens
+	// back are tokens that were returned ahead of the end: for a caller they are in the bucket.
+	back atomic.Int64
 
 	purse purse
 }
@@ -44,31 +47,32 @@ func (g *Grant) decides(now int64, n limit.Tokens) bool {
 	return now < g.denyUntil
 }
 
-// levelAt is the level of the bucket at a time since the reply, as if the tokens that are left
+// levelAt is the level of the bucket at a time since the reply, as if the tokens that are not spent
 // had not been taken. Another agent's share of it is unknown.
-func (g *Grant) levelAt(now, left int64) limit.Ticks {
+func (g *Grant) levelAt(now int64) limit.Ticks {
 	class := &g.terms.Class
 	passed := min(max(0, now-g.asOf), int64(class.Length)) // by then it is full
-	level := max(0, g.level-class.Ticks(passed))
-	return max(0, level-limit.Ticks(max(0, left))*g.terms.Emission)
+	unspent := g.held() + limit.Tokens(g.back.Load())
+	return max(0, max(0, g.level-class.Ticks(passed))-limit.Ticks(unspent)*g.terms.Emission)
 }
 
-// admitted makes d, which is zero, the decision on a check whose tokens came from the grant.
+// admitted makes d, which is zero, the decision on a check whose n tokens came from the grant.
 //
 // Hot path: 0 allocations, no lock.
-func (g *Grant) admitted(now int64, d *limit.Decision) {
-	d.Admitted, d.Reason, d.RetryAfter = true, limit.OK, limit.NoRetry
-	d.Limit, d.Remaining = g.terms.Burst, g.terms.Burst
+func (g *Grant) admitted(now int64, n limit.Tokens, d *limit.Decision) {
+	level := limit.Ticks(n) * g.terms.Emission // at least what this check took
 	if now < g.fullAt {
-		level := g.levelAt(now, int64(g.held()))
-		d.Remaining, d.ResetAfter = g.terms.Remaining(level), g.terms.Class.Duration(level)
+		level = max(level, g.levelAt(now))
 	}
+	d.Admitted, d.Reason, d.RetryAfter = true, limit.OK, limit.NoRetry
+	d.Limit, d.Remaining, d.ResetAfter = g.terms.Burst, g.terms.Remaining(level), g.terms.Class.Duration(level)
 }
 
 // denied is the decision on a check of n tokens that the grant denies: the wait is until the bucket has them,
-// but at least until something else may be had here.
+// but at least until something else may be had here. Tokens that may be in the bucket by now are not for this agent
+// before that.
 func (g *Grant) denied(now int64, n limit.Tokens, d *limit.Decision) {
-	*d = g.terms.Decide(n, limit.Outcome{Level: g.levelAt(now, int64(g.held())), Lag: g.lag})
-	d.Admitted, d.Reason = false, limit.OverLimit
+	*d = g.terms.Decide(n, limit.Outcome{Level: g.levelAt(now), Lag: g.lag})
+	d.Admitted, d.Reason, d.Remaining = false, limit.OverLimit, min(d.Remaining, n-1)
 	d.RetryAfter = max(d.RetryAfter, time.Duration(g.denyUntil-now))
 }

@@ -25,6 +25,8 @@ const (
 	mostHint  = int64(250 * time.Millisecond)
 	// Tokens without demand go back after this.
 	idleAfter = int64(500 * time.Millisecond)
+	// All leases longer than the shortest are at most this part of the burst.
+	leaseRoom = 8
 	// Demand forgets half of itself in this.
 	halfLife = float64(500 * time.Millisecond)
 	// Demand is measured over at least this.
@@ -60,6 +62,7 @@ type Holding struct {
 		measured   int64   // when demand was measured last
 		pauseTo    int64   // no request before, unless a caller waits
 		demand     float64 // tokens per nanosecond
+		contenders int64   // how many agents asked at a time, as the store said
 		fill       float64 // how full the store said the bucket is, 0 to 1
 		roundTrip  int64
 		seenDemand int64 // when somebody last wanted a token
@@ -227,8 +230,7 @@ func (h *Holding) requestLocked(now int64, need limit.Tokens) Request {
 		// A caller needs more than is left: it may be that the bucket has it only together with that.
 		h.retireLocked(cur, now)
 	}
-	horizon := h.horizonLocked()
-	want := math.Ceil(h.mu.demand * float64(horizon))
+	want := h.wantLocked()
 	if now >= h.endingLocked(cur) && now < cur.expires {
 		h.giveBackLocked(cur)
 	}
@@ -295,7 +297,7 @@ func (h *Holding) grantLocked(r Request, a *Answer, now int64) *Grant {
 		fullAt: now + int64(t.Class.Duration(out.Level))}
 	g.purse.fill(out.Granted, h.stripes)
 	free := t.Remaining(out.Level)
-	h.mu.fill = float64(free) / float64(t.Burst)
+	h.mu.fill, h.mu.contenders = float64(free)/float64(t.Burst), out.Contenders
 	hint := h.hintLocked(out.Contenders)
 	if free < limit.Tokens(out.Contenders) {
 		// Less than one for each who asks. Deny until there may be one more, and ask then.

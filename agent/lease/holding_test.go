@@ -442,12 +442,13 @@ func TestDemand(t *testing.T) {
 	demand(5000)
 }
 
-// TestHorizon: the fuller the bucket, the longer the lease is meant to last.
+// TestHorizon: the fuller the bucket, the longer the lease is meant to last, up to an eighth of the burst for all
+// contenders.
 func TestHorizon(t *testing.T) {
 	for _, tt := range []struct {
 		free limit.Tokens // of 10,000
 		want limit.Tokens // at a demand of 1000/s
-	}{{0, 20}, {500, 20}, {1000, 20}, {2000, 80}, {5000, 500}, {10_000, 2000}} {
+	}{{0, 20}, {500, 20}, {1000, 20}, {2000, 80}, {5000, 500}, {10_000, 1250}} {
 		o := hold(t, rate(t, 1000, time.Second, 10_000), 1000)
 		o.reply(o.plans(0, Send), 0, tt.free, 7, 0)
 		o.Forget(o.now) // or it denies
@@ -457,8 +458,13 @@ func TestHorizon(t *testing.T) {
 	}
 	o := hold(t, rate(t, 1000, time.Second, 100), 1000)
 	o.reply(o.plans(0, Send), 0, 100, 7, 0)
-	if r := o.plans(20, Send); r.Want != 100 {
+	if r := o.plans(20, Send); r.Want != 20 { // the shortest horizon, though it is more than an eighth
 		t.Errorf("%d wanted of a burst of 100", r.Want)
+	}
+	o = hold(t, rate(t, 1000, time.Second, 10_000), 1000)
+	o.Apply(o.plans(0, Send), Answer{Out: limit.Outcome{Epoch: 7, Contenders: 5}}, o.now)
+	if r := o.plans(20, Send); r.Want != 250 {
+		t.Errorf("%d wanted of a burst of 10,000 with 5 contenders, want 250", r.Want)
 	}
 	// What is held already is not wanted.
 	o = hold(t, rate(t, 1000, time.Second, 10_000), 1000)
@@ -593,5 +599,25 @@ func TestPresence(t *testing.T) {
 		}
 		o.reply(r, 0, 900, 7, 0)
 		o.Forget(o.now)
+	}
+}
+
+// TestTwoGrantsOfAnEpoch: what comes back of the later one is not void because the earlier one has ended.
+func TestTwoGrantsOfAnEpoch(t *testing.T) {
+	o := hold(t, rate(t, 1000, time.Second, 0), 1000)
+	o.reply(o.plans(1, Send), 6, 500, 7, 0)
+	for range 5 {
+		o.wants(1, Admit)
+	}
+	o.now += 1500 * ms
+	r := o.plans(0, Send)
+	o.settles(r, 7, 5, 0)
+	o.wants(1, Admit) // the last of the first: nothing will tell of it in time
+	o.Apply(r, Answer{Out: limit.Outcome{Granted: 10, Epoch: 7, Contenders: 1}, Rode: 3}, o.now)
+	o.now += 600 * ms // the first has ended, the second has not
+	o.wants(1, AdmitAndRenew)
+	all := o.Release(o.now)
+	if len(all) != 1 || all[0].Ask.Epoch != 7 || all[0].Ask.Settled != 13 || all[0].Ask.Returned != 9 {
+		t.Errorf("%+v, want of epoch 7 thirteen, nine of them returned", all)
 	}
 }

@@ -138,13 +138,13 @@ func TestMutationsAreCaught(t *testing.T) {
 		{"out for one epoch only", 200, "G1", Wires{Apply: store{oneEpoch: true}.apply}},
 		{"a cell forgotten too early", 6000, "G1", Wires{Terms: shortClass, Apply: store{}.apply}},
 
-		{"a lease counts from its reply", 4000, "G1", Wires{LeaseFromReply: true}},
+		{"a lease counts from its reply", 8000, "G1", Wires{LeaseFromReply: true}},
 		{"settled twice", 100, "G1", Wires{SettleTwice: true}},
-		{"a lost account is sent again", 4000, "G1", Wires{ResendLost: true}},
+		{"a lost account is sent again", 12000, "G1", Wires{ResendLost: true}},
 		{"refunds are dropped", 100, "G5", Wires{NoRefunds: true}},
 		{"the clock is read before the tokens left", 12000, "G1", Wires{NoRecheck: true}},
 		{"a ride with a lease that has ended", 12000, "G1", Wires{RideOld: true}},
-		{"what the store was told of is spent again", 4000, "G1", Wires{SpendAccounted: true}},
+		{"what the store was told of is spent again", 8000, "G1", Wires{SpendAccounted: true}},
 		{"the allowance is not reserved", 100, "G2", Wires{NoReserve: true}},
 		{"lost charges are free at once", 100, "G2", Wires{ForgetLost: true}},
 	} {
