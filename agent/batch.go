@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/spillgate/spillgate/agent/lease"
@@ -386,7 +388,7 @@ func (b *Batch) conclude(c *check) {
 	for i := range items {
 		it := &items[i]
 		if it.op == limit.Reset && it.err != nil {
-			c.err = it.err
+			c.err = notReset(it.err)
 		}
 		if i > 0 && outranks(&it.decision, &speaker.decision) {
 			speaker, c.speaks = it, c.first+i
@@ -406,6 +408,14 @@ func (b *Batch) conclude(c *check) {
 	if items[0].op == limit.Take {
 		b.agent.stats.count(&speaker.decision)
 	}
+}
+
+// notReset explains why a reset has no outcome.
+func notReset(cause error) error {
+	if errors.Is(cause, batcher.ErrNotRun) {
+		return fmt.Errorf("agent: the store does not answer, nothing was reset: %w", cause)
+	}
+	return fmt.Errorf("agent: the store gave no answer, it may have reset the bucket or not: %w", cause)
 }
 
 // outranks reports whether d speaks for a check rather than e: a denial before an admission, the

@@ -9,7 +9,11 @@
 //	  |  no store needed? answer               unlimited, limit 0   [3]
 //	  v
 //	Direct store (memory): apply at once                            [4a]
-//	other stores: claim in the batcher, wait until the deadline     [4b]
+//	other stores, modes leased and optimistic: the desk             lease.Desk            [4b]
+//	  |  hot bucket: a token on lease, or a pause
+//	  |  cold: denied a moment ago; admitted ahead (optimistic)
+//	  v
+//	what is left, and mode exact: claim in the batcher, wait until the deadline  [4c]
 //	  |
 //	  |  several descriptors, one denies: refund the others         [5]
 //	  v
@@ -18,7 +22,7 @@
 // # Who owns what
 //
 // The rule set is immutable behind one atomic pointer. A Batch belongs to one goroutine. The
-// agent owns the batcher, but not the store: whoever opened the store closes
+// agent owns the batcher, the desk and the goroutine that tends it, but not the store: whoever opened the store closes
 // it after the agent.
 //
 // # What it does not do

@@ -54,7 +54,7 @@ func (a *Agent) Handle(domain, name string) (*Handle, error) {
 // tokens, 0 to limit.MaxTokens; 0 peeks. An empty value where the rule tells buckets
 // apart matches no rule, as in Agent.Check. A wrong number of values or a cost
 // out of range is a mistake of the program: it is denied, limit.Never. After Close the
-// agent's fail policy answers.
+// agent's fail policy answers, without a rule's name.
 //
 // Hot path on a direct store: 1 clock read, 1 lock, 0 allocations. On a hot bucket of a leased rule elsewhere:
 // 1 clock read, 1 atomic read-modify-write, 0 allocations.

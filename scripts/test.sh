@@ -67,5 +67,7 @@ fi
 
 section go test
 "$GO" test -race -shuffle=on -timeout 20m ./...
+section the mistakes that the simulator must find, which the race detector would make slow
+"$GO" test -run TestMutationsAreCaught -timeout 20m ./internal/sim
 
 section all passed

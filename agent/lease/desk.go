@@ -166,7 +166,7 @@ func (d *Desk) holds(h *Holding, c *Check, whose uint, at int64, out *limit.Deci
 	if c.N == 0 || c.N > c.Terms.Burst {
 		return Ruling{holding: h} // a look takes nothing from here, and the store knows more
 	}
-	for {
+	for range 4 { // others may be faster, but not for ever
 		s := h.Spend(c.N, whose)
 		now := at
 		if now == 0 {
@@ -189,6 +189,7 @@ func (d *Desk) holds(h *Holding, c *Check, whose uint, at int64, out *limit.Deci
 			return r
 		}
 	}
+	return Ruling{holding: h}
 }
 
 // plan orders what a check on a hot bucket needs that has no tokens here.

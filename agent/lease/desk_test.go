@@ -395,3 +395,17 @@ func TestLocalAllocates(t *testing.T) {
 		t.Errorf("Hot: %v allocations", n)
 	}
 }
+
+// TestLargeClaimOverStripes: what lies in several stripes is not to be had at once here; the claim goes to the store with all of
+// it, and does not go round in circles.
+func TestLargeClaimOverStripes(t *testing.T) {
+	terms := rate(t, 1000, time.Second, 0)
+	h := hold(t, terms, 1000)
+	h.stripes = 4
+	h.reply(h.plans(1, Send), 400, 500, 7, 0)
+	if v := h.check(150); v != Ask {
+		t.Fatalf("150 of four times 100: verdict %d", v)
+	}
+	r := h.plans(150, Send)
+	h.settles(r, 7, 400, 400)
+}

@@ -41,7 +41,7 @@ func (g *Grant) held() limit.Tokens {
 
 // decides reports whether a check of n tokens needs nothing else: they are there, or it is denied.
 func (g *Grant) decides(now int64, n limit.Tokens) bool {
-	if g.held() >= n {
+	if g.purse.has(n) {
 		return now < g.expires
 	}
 	return now < g.denyUntil

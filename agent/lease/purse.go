@@ -92,6 +92,12 @@ func (p *purse) held() (n limit.Tokens) {
 	return n
 }
 
+// has reports whether a claim of n tokens finds them.
+func (p *purse) has(n limit.Tokens) (yes bool) {
+	p.each(func(s *stripe) { yes = yes || s.left.Load() >= int64(n) })
+	return yes
+}
+
 // drain takes up to n tokens, and returns how many.
 func (p *purse) drain(n limit.Tokens) (taken limit.Tokens) {
 	p.each(func(s *stripe) {

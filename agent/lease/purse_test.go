@@ -24,7 +24,11 @@ func TestPurse(t *testing.T) {
 			n := limit.Tokens(rapid.OneOf(rapid.Just(int64(1)), rapid.Int64Range(1, 300), rapid.Just(int64(left))).Draw(t, "n"))
 			switch rapid.IntRange(0, 3).Draw(t, "event") {
 			case 0, 1:
+				finds := p.has(n)
 				told, ok := p.spend(n, at)
+				if ok != finds {
+					t.Fatalf("%d of %d: found %v, taken %v", n, left, finds, ok)
+				}
 				if ok {
 					left -= n
 					if len(p.more) == 0 && told != int64(left) {

@@ -129,7 +129,8 @@ func (s *service) listen() error {
 	l := &s.cfg.Listen
 	options := socket.Options{Mode: l.SocketMode, Group: l.SocketGroup, AllowUIDs: l.AllowUIDs, Logger: s.log}
 	if l.RESP != config.Off {
-		server, err := resp.New(resp.Config{Agent: s.agent, Logger: s.log, Version: programVersion()})
+		server, err := resp.New(resp.Config{Agent: s.agent, Logger: s.log, Version: programVersion(),
+			StoreUp: func() bool { return s.store.status() == nil }})
 		if err != nil {
 			return err
 		}

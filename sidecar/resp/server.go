@@ -21,6 +21,8 @@ type Config struct {
 	Logger *slog.Logger
 	// Version is told in INFO. Default "dev".
 	Version string
+	// StoreUp, if set, tells INFO whether the store answers.
+	StoreUp func() bool
 	// MaxConns bounds the connections; one more is answered with an error and
 	// closed. A connection at rest holds about 30 KB with its goroutine. Default 10,000.
 	MaxConns int

@@ -194,6 +194,9 @@ func info(c *conn, _ [][]byte) {
 		fmt.Fprintf(&b, "%s_%s:%d\r\n", outcome, n.Reason, n.Checks)
 	}
 	fmt.Fprintf(&b, "store_ready:%d\r\n", b2i(s.cfg.Agent.Ready()))
+	if s.cfg.StoreUp != nil {
+		fmt.Fprintf(&b, "store_up:%d\r\n", b2i(s.cfg.StoreUp()))
+	}
 	writeLeases(&b, &of)
 	c.w.BulkString(b.String())
 }
