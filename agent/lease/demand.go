@@ -35,13 +35,11 @@ func (h *Holding) wantLocked() float64 {
 }
 
 // hintLocked is the pause after a reply that was not enough: the time in which each contender's token
-// refills, but not so long that the bucket runs full meanwhile. Of a bucket that fills in milliseconds the others take
-// some in that time, so two fifths of it do no harm.
+// refills, but not so long that the bucket runs full meanwhile.
 func (h *Holding) hintLocked(contenders int64) int64 {
 	t := h.terms.Load()
-	turn := contenders * min(mostHint, int64(t.Class.Duration(t.Emission)))
-	full := max(1, int64(t.Class.Duration(t.Depth))/2, min(leastHint, turn*2/5))
-	hint := min(max(turn, leastHint), mostHint, full)
+	hint := max(contenders*min(mostHint, int64(t.Class.Duration(t.Emission))), leastHint)
+	hint = min(hint, mostHint, max(1, int64(t.Class.Duration(t.Depth))/2))
 	return min(h.jitterLocked(hint), mostHint)
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 	"unsafe"
@@ -119,8 +120,8 @@ func (d *Desk) Hot(id []byte, c *Check, at int64, out *limit.Decision) (r Ruling
 	}
 	if terms := h.terms.Load(); terms != c.Terms {
 		if *terms != *c.Terms {
-			d.release(h) // its tokens are those of another rule
-			return r, false
+			h.other.Store(true) // its tokens are those of another rule; Tend ends it if nobody has that rule any more
+			return r, true
 		}
 		h.terms.Store(c.Terms)
 	}
@@ -213,12 +214,12 @@ func (d *Desk) Cold(id []byte, b *limit.Bucket, c *Check, out *limit.Decision) (
 	if c.Active != nil {
 		c.Active.Add(now, b.Sum())
 	}
-	hot := d.cfg.Tracker.Touch(now, b.Sum(), uint32(min(max(1, c.N), math.MaxUint32))) == hotkeys.Hot
+	hot := c.N <= c.Terms.Burst && d.cfg.Tracker.Touch(now, b.Sum(), 1) == hotkeys.Hot
 	if k, ok := d.cfg.Memory.Get(b.Sum()); ok && (k.Terms == c.Terms || *k.Terms == *c.Terms) && k.denies(now, c.N, out) {
 		d.count(func(n *Counts) { n.KnownDenied++ })
 		return Ruling{Decided: true}
 	}
-	if hot && c.N > 0 && c.N <= c.Terms.Burst {
+	if hot && c.N > 0 {
 		if h := d.promote(id, b, c, now); h != nil {
 			return d.holds(h, c, whose(id), now, out)
 		}
@@ -393,15 +394,16 @@ func (d *Desk) Tend() {
 	d.mu.Lock()
 	d.mu.all = d.table.all(d.mu.all[:0])
 	all := d.mu.all
-	for len(d.mu.left) > 0 && now >= d.mu.left[0].until {
-		d.mu.ended.Add(d.mu.left[0].State().Totals)
-		d.mu.left = d.mu.left[1:]
+	gone := 0
+	for ; gone < len(d.mu.left) && now >= d.mu.left[gone].until; gone++ {
+		d.mu.ended.Add(d.mu.left[gone].State().Totals)
 	}
+	d.mu.left = slices.Delete(d.mu.left, 0, gone)
 	d.mu.Unlock()
 	for _, h := range all {
-		wanted, request, send := h.Tend(now)
-		if wanted > 0 {
-			d.cfg.Tracker.Touch(now, h.Bucket.Sum(), uint32(min(wanted, math.MaxUint32)))
+		checks, request, send := h.Tend(now)
+		if checks > 0 {
+			d.cfg.Tracker.Touch(now, h.Bucket.Sum(), uint32(min(checks, math.MaxUint32)))
 			if h.active != nil {
 				h.active.Add(now, h.Bucket.Sum())
 			}
@@ -409,7 +411,8 @@ func (d *Desk) Tend() {
 		if send {
 			d.order(h, request, true)
 		}
-		if _, class := d.cfg.Tracker.Rate(now, h.Bucket.Sum()); class == hotkeys.Cold { // a Touch may be lost
+		if _, class := d.cfg.Tracker.Rate(now, h.Bucket.Sum()); class == hotkeys.Cold || // a Touch may be lost
+			h.other.Swap(false) && checks == 0 {
 			d.release(h)
 		}
 	}

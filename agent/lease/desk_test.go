@@ -185,7 +185,8 @@ func TestDeskForget(t *testing.T) {
 	}
 }
 
-// TestChangedTerms release what is held, and the bucket becomes hot again in its new terms; equal ones do not matter.
+// TestChangedTerms: checks in other terms go to the store. When nobody asks in the old ones any more, what is held goes back and the
+// bucket becomes hot again in its new terms; equal ones do not matter.
 func TestChangedTerms(t *testing.T) {
 	o, ten, twenty := open(t, 0), rate(t, 10, time.Second, 0), rate(t, 20, time.Second, 0)
 	o.heat("a", ten)
@@ -200,6 +201,13 @@ func TestChangedTerms(t *testing.T) {
 	}
 	o.now += second
 	o.check("a", Check{Terms: &same, N: 1})
+	o.check("a", Check{Terms: twenty, N: 1})
+	if s := o.Stats(); s.Demoted != 0 {
+		t.Errorf("while both are asked for: %+v", s)
+	}
+	o.Tend() // somebody asked in the old terms
+	o.check("a", Check{Terms: twenty, N: 1})
+	o.Tend()
 	o.check("a", Check{Terms: twenty, N: 1})
 	o.answer()
 	if s := o.Stats(); s.Demoted != 1 || s.Promoted != 2 || s.Granted != s.Spent+s.Returned+s.Expired+uint64(s.Held) {

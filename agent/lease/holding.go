@@ -27,6 +27,8 @@ const (
 	idleAfter = int64(500 * time.Millisecond)
 	// All leases longer than the shortest are at most this part of the burst.
 	leaseRoom = 8
+	// Tokens are scarce below this part of the burst.
+	scarce = 8
 	// Demand forgets half of itself in this.
 	halfLife = float64(500 * time.Millisecond)
 	// Demand is measured over at least this.
@@ -47,6 +49,7 @@ type Holding struct {
 	stripes int
 	terms   atomic.Pointer[limit.Terms] // replaced by equal ones only
 	cur     atomic.Pointer[Grant]       // never nil
+	other   atomic.Bool                 // somebody came with other terms
 	asked   atomic.Bool                 // a request is due or in flight: Judge reports Renew once
 
 	missed atomic.Int64 // tokens asked for and not spent here, since the last request
@@ -62,6 +65,8 @@ type Holding struct {
 		measured   int64   // when demand was measured last
 		pauseTo    int64   // no request before, unless a caller waits
 		demand     float64 // tokens per nanosecond
+		checks     int64   // as of the last Tend
+		waited     int64   // checks that went to the store, or were undone
 		contenders int64   // how many agents asked at a time, as the store said
 		fill       float64 // how full the store said the bucket is, 0 to 1
 		roundTrip  int64
@@ -80,7 +85,7 @@ func New(id []byte, b *limit.Bucket, t *limit.Terms, now int64, perSecond float6
 	h.terms.Store(t)
 	h.cur.Store(&Grant{terms: t, low: -1, renewAt: math.MaxInt64, asOf: now})
 	h.mu.demand = perSecond / float64(time.Second)
-	h.mu.lastAsk, h.mu.measured, h.mu.seenDemand = now-ttl, now, now
+	h.mu.lastAsk, h.mu.measured, h.mu.seenDemand = now-ttl/4, now, now
 	h.mu.random = seed ^ b.Sum().Lo | 1
 	return h
 }
@@ -152,6 +157,7 @@ func (h *Holding) Unspend(s Spent) bool {
 	if !g.purse.isClosed() && g.tokens-g.held()-g.accounted >= s.n {
 		g.purse.stripe(s.at).left.Add(int64(s.n))
 		h.extra.Add(1 - int64(s.n))
+		h.mu.waited++ // it was asked for all the same
 		return true
 	}
 	h.extra.Add(1)
@@ -196,6 +202,9 @@ func (h *Holding) Plan(now int64, need limit.Tokens) (Step, Request) {
 		return Again, Request{}
 	}
 	h.missed.Add(int64(need))
+	if need > 0 {
+		h.mu.waited++
+	}
 	if h.mu.gone || h.mu.inFlight || now < h.mu.pauseTo {
 		if need == 0 && !h.mu.inFlight {
 			h.asked.Store(false)
@@ -299,8 +308,9 @@ func (h *Holding) grantLocked(r Request, a *Answer, now int64) *Grant {
 	free := t.Remaining(out.Level)
 	h.mu.fill, h.mu.contenders = float64(free)/float64(t.Burst), out.Contenders
 	hint := h.hintLocked(out.Contenders)
-	if free < limit.Tokens(out.Contenders) {
-		// Less than one for each who asks. Deny until there may be one more, and ask then.
+	if free == 0 || free < min(limit.Tokens(out.Contenders), t.Burst/scarce) {
+		// Less than one for each who asks, and not because the bucket is that small. Deny until there may be one more, and
+		// ask then.
 		truth := int64(0)
 		if free == 0 {
 			truth = int64(t.Class.Duration(out.Level+t.Emission-t.Depth)) + out.Lag
@@ -320,22 +330,23 @@ func (h *Holding) grantLocked(r Request, a *Answer, now int64) *Grant {
 	return g
 }
 
-// Tend is the regular look at a Holding, some ten times a second. It returns the tokens wanted since the last
-// look, and a request if some should go back: those of a bucket that nobody asks for.
-func (h *Holding) Tend(now int64) (wanted limit.Tokens, r Request, send bool) {
+// Tend is the regular look at a Holding, some ten times a second. It returns the checks since the last look, and a
+// request if tokens should go back: those of a bucket that nobody asks for.
+func (h *Holding) Tend(now int64) (checks int64, r Request, send bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	before := h.mu.spent
 	h.harvestLocked(now)
 	h.mu.spent += limit.Tokens(h.missed.Swap(0))
-	wanted = h.mu.spent - before
-	if wanted > 0 {
+	all := int64(h.mu.totals.Spent) - h.extra.Load() + h.denied.Load() + h.mu.waited
+	checks = max(0, all-h.mu.checks)
+	h.mu.checks = all
+	if checks > 0 {
 		h.mu.seenDemand = now
 	}
 	if h.mu.inFlight || now-h.mu.seenDemand < idleAfter {
-		return wanted, r, false
+		return checks, r, false
 	}
-	return wanted, r, h.settleLocked(now, &r)
+	return checks, r, h.settleLocked(now, &r)
 }
 
 // settleLocked makes a request that wants nothing: all that is held goes back. It is false if there is

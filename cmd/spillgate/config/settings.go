@@ -102,7 +102,7 @@ var settings = []setting{
 
 	{"hotkeys.top", "", "hot keys that are followed at once",
 		func(c *Config) pflag.Value { return integer(&c.Hotkeys.Top, 1, 1<<20) }},
-	{"hotkeys.min_rate", "", "tokens a second that make a key hot",
+	{"hotkeys.min_rate", "", "checks a second that make a bucket hot",
 		func(c *Config) pflag.Value { return decimal(&c.Hotkeys.MinRate, 0.001, 1e9) }},
 
 	{"datacenter.name", "", "name of this data center",
