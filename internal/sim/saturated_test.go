@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ type shares struct {
 	total          float64 // calls per second, of all
 	deniedLocally  float64 // of all checks
 	perAgentSecond float64
+	seconds        float64
 }
 
 func runSaturated(t *testing.T, p Plan) (s shares) {
@@ -68,6 +70,7 @@ func runSaturated(t *testing.T, p Plan) (s shares) {
 	s.total = float64(sum.calls) / seconds
 	s.calls = s.total / float64(len(w.agents))
 	s.deniedLocally = float64(sum.denied) / float64(sum.checks)
+	s.seconds = seconds
 	s.perAgentSecond = rate / float64(len(w.agents))
 	return s
 }
@@ -84,10 +87,13 @@ func TestSaturated(t *testing.T) {
 			if s.granted < enough {
 				t.Errorf("agents=%d burst=%d rate=%d: %.4f of the tokens granted", agents, b.burst, b.rate, s.granted)
 			}
-			if s.perAgentSecond >= 10 && (s.least < 0.75 || s.most > 1.25) {
+			// A quarter, and what chance does to the few tokens of a short run.
+			slack := 0.25 + 1/math.Sqrt(float64(s.perAgentSecond)*s.seconds)
+			if s.perAgentSecond >= 10 && (s.least < 1-slack || s.most > 1+slack) {
 				t.Errorf("agents=%d burst=%d rate=%d: agents get %.2f to %.2f of the mean", agents, b.burst, b.rate, s.least, s.most)
 			}
-			if most := float64(b.rate) + 60*float64(agents); s.total > most {
+			// A bucket that fills in milliseconds is asked for more often, or it would run full meanwhile.
+			if most := float64(b.rate) + 60*float64(agents); s.total > most && b.burst*1000 >= 40*b.rate {
 				t.Errorf("agents=%d burst=%d rate=%d: %.0f calls/s, more than %.0f", agents, b.burst, b.rate, s.total, most)
 			}
 			t.Logf("agents=%d burst=%d rate=%d granted=%.4f least=%.2f most=%.2f calls/s=%.0f per agent=%.1f denied locally=%.3f",
