@@ -33,15 +33,13 @@ const (
 //   - tokens never exceed Burst and, Charge apart, never fall below zero;
 //   - a time in the past yields no token that was not there;
 //   - a TAT beyond Ceiling can only come from larger terms, since a hash's clock never runs
-//     back by a step; it is cut to Depth, and the bucket is empty, not stuck.
+//     back by a step. For these terms the bucket is empty until it has come down to Depth. Cutting it would
+//     forget what was consumed under the larger ones, and whoever has them still could take it all again.
 func (t *Terms) Apply(op Op, n Tokens, tat, now Ticks) (next Ticks, granted Tokens, write bool) {
-	if ahead := tat - now - t.Ceiling; ahead > 0 && ahead > t.Class.Step() {
-		tat, write = now+t.Depth, true
-	}
 	if tat < now {
 		tat = now
 	}
-	free := now + t.Depth - tat // < 0 in debt, or within a step of a changed burst
+	free := now + t.Depth - tat // < 0 in debt, or after larger terms
 	switch op {
 	case Take:
 		if cost := Ticks(n) * t.Emission; n > 0 && n <= t.Burst && cost <= free {

@@ -304,8 +304,8 @@ func TestRefundRestores(t *testing.T) {
 	})
 }
 
-// TestTermsChange: whatever the terms were before, what a check sees of the new ones is in range:
-// no more than the burst, no less than a step below zero.
+// TestTermsChange: whatever the terms were before, the consumed time is kept, and what lies beyond the depth of the
+// new terms is waited for: they grant what is left of their own burst, and the first token on the tick.
 func TestTermsChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		_, old := drawTerms(t)
@@ -318,11 +318,30 @@ func TestTermsChange(t *testing.T) {
 		c.apply(old, TakePartial, drawTokens(t, old.Burst), gen, now)
 		before := max(0, c.tat-now)
 		out, _ := c.apply(terms, TakePartial, 0, gen, now)
-		if want := min(before, terms.Depth); out.Level != want && (out.Level != before || before > terms.Depth+terms.Class.Step()) {
+		if out.Level != before {
 			t.Fatalf("the consumed time went from %d to %d, depth %d", before, out.Level, terms.Depth)
 		}
-		if out, _ := c.apply(terms, TakePartial, MaxTokens, gen, now); out.Granted > terms.Burst {
-			t.Fatalf("granted %d of a burst of %d", out.Granted, terms.Burst)
+		left := max(0, terms.Depth-before) / terms.Emission
+		was := c
+		if out, _ = c.apply(terms, TakePartial, MaxTokens, gen, now); out.Granted != Tokens(left) {
+			t.Fatalf("granted %d of a burst of %d, level %d, want %d", out.Granted, terms.Burst, before, left)
+		}
+		if left > 0 {
+			return
+		}
+		if c != was {
+			t.Fatalf("a denial changed %+v to %+v", was, c)
+		}
+		at := now + before + terms.Emission - terms.Depth
+		try := func(at Ticks) Outcome {
+			out, _ := c.apply(terms, Take, 1, gen+int64(at/terms.Class.Span()), at%terms.Class.Span())
+			return out
+		}
+		if early := try(at - 1); early.Granted != 0 {
+			t.Fatalf("a tick early: %+v", early)
+		}
+		if out := try(at); out.Granted != 1 || out.Level > terms.Depth {
+			t.Fatalf("on the tick: %+v", out)
 		}
 	})
 }
@@ -342,7 +361,7 @@ func FuzzApply(f *testing.F) {
 		}
 		next, granted, write := terms.Apply(Op(op), Tokens(n), Ticks(tat), Ticks(now))
 		level := next - Ticks(now)
-		if level < 0 || level > terms.Ceiling+terms.Class.Step() || next >= MaxTicks {
+		if level < 0 || level > max(terms.Ceiling, Ticks(tat-now)) || next >= MaxTicks {
 			t.Errorf("TAT %d at %d, ceiling %d", next, now, terms.Ceiling)
 		}
 		if granted < 0 || granted > max(0, Tokens(n)) || granted > terms.Burst {

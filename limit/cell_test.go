@@ -37,7 +37,7 @@ func (c *cell) at(t *Terms, op Op, n Tokens, nanos int64) Outcome {
 func TestApply(t *testing.T) {
 	terms := mustTerms(t, 10, time.Second, 0)
 	e, now := terms.Emission, 20*terms.Emission
-	over := terms.Depth + terms.Class.Step() // the most that a TAT may be ahead
+	over := terms.Depth + terms.Class.Step() // the most that a TAT may be ahead without larger terms
 	for _, tt := range []struct {
 		name    string
 		op      Op
@@ -91,9 +91,12 @@ func TestApply(t *testing.T) {
 		{"reset of a full bucket", Reset, 0, -e, 0, 0, true},
 
 		{"within a step ahead: kept", TakePartial, 0, over, over, 0, false},
-		{"further ahead: empty, not stuck", TakePartial, 0, over + 1, 10 * e, 0, true},
-		{"further ahead: denied", Take, 1, over + 1, 10 * e, 0, true},
-		{"further ahead: refund of what is left", Refund, 2, MaxTicks, 8 * e, 2, true},
+		{"further ahead: kept", TakePartial, 0, over + 1, over + 1, 0, false},
+		{"further ahead: denied", Take, 1, 25 * e, 25 * e, 0, false},
+		{"further ahead: nothing in part", TakePartial, 100, 25 * e, 25 * e, 0, false},
+		{"further ahead: no charge", Charge, 1, 25 * e, 25 * e, 0, false},
+		{"further ahead: refund", Refund, 2, 25 * e, 23 * e, 2, true},
+		{"further ahead: refund of the burst at most", Refund, 1<<63 - 1, 25 * e, 15 * e, 10, true},
 		{"further ahead: reset", Reset, 0, MaxTicks, 0, 0, true},
 		{"no operation", 0, 1, 3 * e, 3 * e, 0, false},
 		{"unknown operation", 200, 1, 3 * e, 3 * e, 0, false},
@@ -267,8 +270,8 @@ func TestGenerations(t *testing.T) {
 	}
 }
 
-// TestBurstChange: the consumed time is kept, the count never goes below zero, and the
-// new burst rules the next check.
+// TestBurstChange: the consumed time is kept, all of it, the count never goes below zero, and the
+// new burst rules the next check. The retry includes what was consumed beyond the new burst.
 func TestBurstChange(t *testing.T) {
 	before := mustTerms(t, 10, time.Second, 10)
 	for _, tt := range []struct {
@@ -282,8 +285,8 @@ func TestBurstChange(t *testing.T) {
 		{"up, from full", 0, 20, 20, NoRetry},
 		{"down, room is left", 2, 5, 3, NoRetry},
 		{"down, just used up", 5, 5, 0, 100 * time.Millisecond},
-		{"down below what is used", 10, 5, 0, 100 * time.Millisecond},
-		{"down to one", 10, 1, 0, 100 * time.Millisecond},
+		{"down below what is used", 10, 5, 0, 600 * time.Millisecond},
+		{"down to one", 10, 1, 0, time.Second},
 		{"down, from full", 0, 5, 5, NoRetry},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -298,6 +301,9 @@ func TestBurstChange(t *testing.T) {
 				t.Errorf("got %+v, want retry %v", d, tt.retry)
 			}
 			if d.RetryAfter != NoRetry {
+				if d := after.Decide(1, c.at(after, Take, 1, int64(tt.retry-time.Microsecond))); d.Admitted {
+					t.Errorf("admitted before %v: %+v", tt.retry, d)
+				}
 				if d := after.Decide(1, c.at(after, Take, 1, int64(tt.retry))); !d.Admitted {
 					t.Errorf("denied after %v: %+v", tt.retry, d)
 				}
@@ -306,8 +312,8 @@ func TestBurstChange(t *testing.T) {
 	}
 }
 
-// TestBurstChangeWithinAStep is the slack of Class.Step: a burst that shrinks by less than a
-// step leaves a debt of at most a step, which the retry includes.
+// TestBurstChangeWithinAStep: a burst that shrinks by less than a Class.Step leaves a debt of just
+// that, which the retry includes.
 func TestBurstChangeWithinAStep(t *testing.T) {
 	before, after := mustTerms(t, 100_000, time.Second, 1000), mustTerms(t, 100_000, time.Second, 950)
 	step := after.Class.Step() // about 98 tokens
@@ -322,5 +328,52 @@ func TestBurstChangeWithinAStep(t *testing.T) {
 	}
 	if !after.Decide(1, c.at(after, Take, 1, int64(d.RetryAfter))).Admitted {
 		t.Errorf("denied after the retry")
+	}
+}
+
+// TestTwoTermsOnOneCell: whoever looks with smaller terms makes nobody forget what was consumed under larger ones.
+// Both together admit no more than the larger terms do alone.
+func TestTwoTermsOnOneCell(t *testing.T) {
+	large, small := mustTerms(t, 500, time.Second, 1000), mustTerms(t, 500, time.Second, 10)
+	if large.Class != small.Class {
+		t.Fatalf("cells of %v and %v are not the same", large.Class, small.Class)
+	}
+	const start, step, steps = int64(1_700_000_000e9), int64(7 * time.Millisecond), 2000 // 14 s, over generations
+	var c cell
+	var byLarge, bySmall Tokens
+	for i := range int64(steps) {
+		now := start + i*step
+		took := c.at(large, TakePartial, MaxTokens, now)
+		byLarge += took.Granted
+		before := c
+		look, denied := c.at(small, TakePartial, 0, now), c.at(small, Take, 1, now)
+		if c != before || look.Level != took.Level || denied != look {
+			t.Fatalf("after %d steps: level %d, the small terms saw %+v and %+v; the cell went from %+v to %+v", i, took.Level, look, denied, before, c)
+		}
+		bySmall += c.at(small, TakePartial, MaxTokens, now).Granted
+		if most := 1000 + Tokens(500*i*step/int64(time.Second)); byLarge+bySmall > most {
+			t.Fatalf("after %d steps %d and %d were admitted, want %d at most", i, byLarge, bySmall, most)
+		}
+	}
+	if least := Tokens(1000 + 500*(steps-1)*step/int64(time.Second) - 1); byLarge < least || bySmall != 0 {
+		t.Errorf("%d and %d were admitted, want %d and none: the large terms left nothing", byLarge, bySmall, least)
+	}
+
+	// When nobody takes any more, the small terms get theirs on the tick, and a reset ends the wait.
+	now := start + (steps-1)*step
+	reset := c
+	d := small.Decide(1, c.at(small, Take, 1, now))
+	if most := 1982 * time.Millisecond; d.Admitted || d.RetryAfter > most || d.RetryAfter <= most-2*time.Millisecond { // 991 tokens
+		t.Errorf("got %+v, want a retry of %v, or less by a part of a token", d, most)
+	}
+	if c.at(small, Take, 1, now+int64(d.RetryAfter-time.Microsecond)).Granted != 0 {
+		t.Errorf("admitted before %v", d.RetryAfter)
+	}
+	if c.at(small, Take, 1, now+int64(d.RetryAfter)).Granted != 1 {
+		t.Errorf("denied after %v", d.RetryAfter)
+	}
+	reset.at(small, Reset, 0, now)
+	if out := reset.at(small, Take, 10, now); out.Granted != 10 {
+		t.Errorf("after a reset: %+v", out)
 	}
 }

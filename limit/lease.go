@@ -92,11 +92,9 @@ func (t *Terms) ApplyLeased(op Op, n Tokens, ask *Ask, generation int64, cell Ce
 	ttl := t.Class.EpochTicks()
 	next = cell
 	t.roll(&next, now, ttl)
-	// Apply cuts what larger terms left behind; the clamp comes after, so that it counts.
-	tat, _, write := t.Apply(TakePartial, 0, next.TAT, now)
-	next.TAT = max(tat, t.filled(now, next.out()))
+	next.TAT = max(next.TAT, t.filled(now, next.out()))
 	if op != Lease {
-		next.TAT, out.Granted, write = t.apply(op, n, next.TAT, now, write)
+		next.TAT, out.Granted, write = t.Apply(op, n, next.TAT, now)
 		next.TAT = max(next.TAT, t.filled(now, next.out()))
 	} else {
 		t.settle(&next, ask, generation, now)
@@ -105,12 +103,6 @@ func (t *Terms) ApplyLeased(op Op, n Tokens, ask *Ask, generation int64, cell Ce
 	}
 	out.Level = max(0, next.TAT-now)
 	return next, out, write
-}
-
-// apply is Apply on a cell that was clamped, where clamping alone is no reason to write.
-func (t *Terms) apply(op Op, n Tokens, tat, now Ticks, dirty bool) (Ticks, Tokens, bool) {
-	next, granted, write := t.Apply(op, n, tat, now)
-	return next, granted, write || dirty
 }
 
 // filled is the lowest TAT at now when that many tokens are out.

@@ -130,11 +130,10 @@ func (m mistake) step(t *Terms, op Op, n Tokens, ask *Ask, generation int64, cel
 	if next.none() {
 		next.Epoch = epoch
 	}
-	tat, _, write := t.Apply(TakePartial, 0, next.TAT, now)
-	next.TAT = tat
+	next.TAT = max(next.TAT, now)
 	clamp(now, m != noClamp && !(m == takeIsNotSeen && op != Lease))
 	if op != Lease {
-		next.TAT, out.Granted, write = t.apply(op, n, next.TAT, now, write)
+		next.TAT, out.Granted, write = t.Apply(op, n, next.TAT, now)
 		clamp(now, m != noClamp && m != takeIsNotSeen)
 	} else {
 		before := next
@@ -365,7 +364,7 @@ func FuzzApplyLeased(f *testing.F) {
 		}
 		next, got, write := terms.ApplyLeased(Op(op), Tokens(n), ask, 7, cell, Ticks(now))
 		switch {
-		case !next.Valid() || next.TAT >= MaxTicks || next.TAT < Ticks(now) || got.Level != next.TAT-Ticks(now) || got.Level > terms.Ceiling+class.Step():
+		case !next.Valid() || next.TAT >= MaxTicks || next.TAT < Ticks(now) || got.Level != next.TAT-Ticks(now) || got.Level > max(terms.Ceiling, Ticks(tat-now)):
 			t.Errorf("%+v at %d: %+v, level %d", cell, now, next, got.Level)
 		case got.Granted < 0 || got.Granted > Tokens(n) || got.Taken < 0 || got.Taken > Tokens(take) || got.Taken+got.Granted > terms.Burst:
 			t.Errorf("granted %d of %d, taken %d of %d, burst %d", got.Granted, n, got.Taken, take, terms.Burst)

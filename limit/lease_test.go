@@ -67,7 +67,7 @@ func TestRoll(t *testing.T) {
 	}
 }
 
-// TestOtherOpsSeeLeases: what is out is not there for anyone, at now.
+// TestOtherOpsSeeLeases: what is out is not there for anyone, at now. Nor is what larger terms consumed.
 func TestOtherOpsSeeLeases(t *testing.T) {
 	terms, e := tenASecond(t)
 	now := 30 * e
@@ -95,8 +95,10 @@ func TestOtherOpsSeeLeases(t *testing.T) {
 		{"refund no further than what is out", Refund, 9, 9, 4, 4, 9, true},
 		{"reset but for what is out", Reset, 0, 9, 4, 4, 0, true},
 		{"reset with all out", Reset, 0, 10, 10, 10, 0, true},
-		{"a TAT far ahead is cut", TakePartial, 0, 90, 4, 10, 0, true},
-		{"a TAT far ahead is cut and refunded", Refund, 8, 90, 4, 4, 8, true},
+		{"a TAT far ahead is kept", TakePartial, 0, 90, 4, 90, 0, false},
+		{"a TAT far ahead denies", Take, 1, 90, 4, 90, 0, false},
+		{"a TAT far ahead is refunded", Refund, 8, 90, 4, 82, 8, true},
+		{"a TAT far ahead is reset but for what is out", Reset, 0, 90, 4, 4, 0, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cell := Cell{TAT: now + tt.level*e, Leases: Leases{Epoch: 1, Out: tt.out - tt.out/2, Before: tt.out / 2}}
@@ -139,6 +141,7 @@ func TestSettle(t *testing.T) {
 		// The clamp comes first: what is spent made no room while it was out.
 		{"spent, at the clamp", 0, 4, 3, Ask{Epoch: 2001, Settled: 4}, 7, 0, 3},
 		{"returned, at the clamp", 0, 4, 3, Ask{Epoch: 2001, Settled: 4, Returned: 4}, 3, 0, 3},
+		{"returned, of a TAT far ahead", 90, 4, 3, Ask{Epoch: 2001, Settled: 3, Returned: 3}, 87, 1, 3},
 		{"returned, no further than full", 2, 4, 0, Ask{Epoch: 2001, Settled: 4, Returned: 4}, 0, 0, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -179,6 +182,7 @@ func TestGrant(t *testing.T) {
 		{"of an odd number the smaller half", 3, 0, 0, 10, Ask{}, 0, 3, 1},
 		{"of one nothing", 9, 0, 0, 10, Ask{}, 0, 0, 1},
 		{"of nothing nothing", 10, 0, 0, 10, Ask{Take: 1}, 0, 0, 1},
+		{"of a TAT far ahead nothing", 90, 4, 0, 10, Ask{Take: 1}, 0, 0, 1},
 		{"of a part of a token nothing", 10, 0, 0, 10, Ask{Take: 1}, 0, 0, 1},
 
 		{"callers first, all of it", 0, 0, 0, 10, Ask{Take: 10}, 10, 0, 1},

@@ -164,7 +164,8 @@ func costAboveBurst(b *bench) {
 }
 
 // changedTerms: what a bucket owes is a time (its TAT), and new terms count it in
-// their own tokens from the next operation on.
+// their own tokens from the next operation on. Nothing of it is forgotten: terms that allow less
+// wait until it has come down to what they allow.
 func changedTerms(b *bench) {
 	terms := b.hourly()
 	more, fewer := b.compile(10, time.Hour, 11), b.compile(10, time.Hour, 5)
@@ -178,12 +179,12 @@ func changedTerms(b *bench) {
 		again          limit.Tokens // then granted under the old terms
 		outUnderTheOld limit.Tokens
 	}{
-		{"burst up", 10, more, 5, 1, 11, 0, 10}, // back again: never more than empty
+		{"burst up", 10, more, 5, 1, 11, 0, 11}, // back again: one more than the old terms allow
 		{"burst down", 3, fewer, 5, 2, 5, 5, 10},
-		{"burst down, below what is out", 8, fewer, 5, 0, 5, 5, 10},
-		{"rate up", 10, faster, 5, 0, 10, 5, 10},
+		{"burst down, below what is out", 8, fewer, 5, 0, 8, 2, 10},
+		{"rate up", 10, faster, 5, 0, 20, 0, 10},
 		{"rate up, tokens left", 2, faster, 100, 6, 10, 5, 10},
-		{"rate down", 9, slower, 5, 1, 10, 0, 10},
+		{"rate down", 9, slower, 5, 1, 10, 0, 11},
 	} {
 		name := b.bucket("changed", tt.name)
 		if tt.terms.Class != terms.Class {
@@ -191,7 +192,7 @@ func changedTerms(b *bench) {
 		}
 		b.expect(name, terms, limit.Take, tt.before, tt.before, tt.before)
 		out := b.op(name, tt.terms, limit.TakePartial, tt.n)
-		if out.Granted != tt.granted || missing(tt.terms, out.Level) != tt.out || out.Level > tt.terms.Depth+tt.terms.Class.Step() {
+		if out.Granted != tt.granted || missing(tt.terms, out.Level) != tt.out {
 			b.Errorf("%s: granted %d, %d are out, want %d and %d", tt.name, out.Granted, missing(tt.terms, out.Level), tt.granted, tt.out)
 		}
 		out = b.op(name, terms, limit.TakePartial, 100)
@@ -201,10 +202,62 @@ func changedTerms(b *bench) {
 		}
 	}
 
+	// The wait is told, and a reset ends it.
+	wait := b.bucket("changed", "wait")
+	b.expect(wait, terms, limit.Take, 8, 8, 8)
+	d := fewer.Decide(1, b.op(wait, fewer, limit.Take, 1))
+	if d.Admitted || d.Remaining != 0 || d.RetryAfter <= 23*time.Minute || d.RetryAfter > 24*time.Minute {
+		b.Errorf("8 of 10 are out, of a burst of 5: %+v, want a retry of four tokens", d)
+	}
+	b.expect(wait, fewer, limit.Reset, 0, 0, 0)
+	b.expect(wait, fewer, limit.TakePartial, 100, 5, 5)
+
 	// Terms of another class find no cell there: the bucket is full, once.
 	name, daily := b.bucket("changed", "class"), b.compile(10, 24*time.Hour, 0)
 	b.expect(name, terms, limit.Take, 10, 10, 10)
 	b.expect(name, daily, limit.TakePartial, 100, 10, 10)
 	b.expect(name, terms, limit.TakePartial, 100, 0, 10)
 	b.expect(name, daily, limit.TakePartial, 100, 0, 10)
+}
+
+// twoTerms: one takes all there is with large terms, the other looks and takes with small ones. Together they get
+// no more than the large terms allow: no look makes the bucket forget.
+func twoTerms(b *bench) {
+	const length = 300 * time.Millisecond
+	large, small := b.compile(500, time.Second, 1000), b.compile(500, time.Second, 10)
+	if large.Class != small.Class {
+		b.Fatalf("cells of %v and %v are not the same", large.Class, small.Class)
+	}
+	name := b.bucket("two terms")
+	var byLarge, bySmall limit.Tokens
+	start := time.Now()
+	for i := 0; i < 20 || time.Since(start) < length; i++ {
+		byLarge += b.op(name, large, limit.TakePartial, limit.MaxTokens).Granted
+		b.op(name, small, limit.TakePartial, 0)
+		// One call, one moment: what the small terms ask for lies between two looks with the large ones.
+		entries := []*batcher.Entry{
+			{Terms: large, Op: limit.TakePartial}, {Terms: small, Op: limit.TakePartial}, {Terms: small, Op: limit.Take, N: 1},
+			{Terms: small, Op: limit.TakePartial, N: 100}, {Terms: large, Op: limit.TakePartial},
+		}
+		for round, e := range entries {
+			e.Bucket, e.Round = name, round
+		}
+		b.apply(entries...)
+		level := entries[0].Out.Level
+		for _, e := range entries {
+			if e.Err != nil {
+				b.Fatal(e.Err)
+			}
+			bySmall += e.Out.Granted
+			if level += limit.Ticks(e.Out.Granted) * small.Emission; e.Out.Level != level {
+				b.Fatalf("turn %d: op %d of %d with a burst of %d: %+v, want level %d", i, e.Op, e.N, e.Terms.Burst, e.Out, level)
+			}
+		}
+		if d := time.Since(start); byLarge+bySmall > large.Burst+refill(large, d) {
+			b.Fatalf("turn %d: %d and %d were admitted within %v", i, byLarge, bySmall, d)
+		}
+	}
+	if byLarge < large.Burst {
+		b.Errorf("only %d of a burst of %d were admitted", byLarge, large.Burst)
+	}
 }

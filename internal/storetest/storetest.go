@@ -59,6 +59,7 @@ var cases = []testCase{
 	{"full calls", fullCalls},
 	{"ids", ids},
 	{"changed terms", changedTerms},
+	{"two terms", twoTerms},
 	{"rates", rates},
 	{"never over", neverOver},
 	{"retry is enough", retryIsEnough},

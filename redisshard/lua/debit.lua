@@ -27,9 +27,8 @@ if time == 0 then
 end
 
 -- The twin of limit.Terms.Apply, bit for bit. Returns granted, the new TAT, whether to store it.
-local function apply(op, n, emission, depth, ceiling, step, tat, now)
-  local dirty = tat > now + ceiling + step
-  if dirty then tat = now + depth elseif tat < now then tat = now end
+local function apply(op, n, emission, depth, ceiling, tat, now)
+  if tat < now then tat = now end
   local free = now + depth - tat
   if op == 2 then
     if n > 0 and free >= emission then
@@ -49,7 +48,7 @@ local function apply(op, n, emission, depth, ceiling, step, tat, now)
   elseif op == 5 then
     return 0, now, true
   end
-  return 0, tat, dirty
+  return 0, tat, false
 end
 
 -- The twin of limit.Terms.ApplyLeased, bit for bit: for op 6, and for every op on a cell that is no plain TAT. shift is
@@ -57,7 +56,7 @@ end
 -- granted, the new TAT, what to store if anything, and taken, epoch, contenders.
 --
 -- Where a product may be beyond 2^53, it is cut to depth, which is below.
-local function leased(op, n, emission, depth, ceiling, step, now, cell, tat, shift, span, ttl, first,
+local function leased(op, n, emission, depth, ceiling, now, cell, tat, shift, span, ttl, first,
     settles, settled, returned, take, piece, presence)
   local epoch, out, before, seen, older = 0, 0, 0, 0, 0
   if cell and not tat then
@@ -84,11 +83,10 @@ local function leased(op, n, emission, depth, ceiling, step, now, cell, tat, shi
   end
   epoch = max(epoch, current)
 
-  local granted, dirty, written, taken, contenders
-  granted, tat, dirty = apply(2, 0, emission, depth, ceiling, step, tat, now)
+  local granted, written, taken, contenders
   tat = max(tat, filled(now))
   if op ~= 6 then
-    granted, tat, written = apply(op, n, emission, depth, ceiling, step, tat, now)
+    granted, tat, written = apply(op, n, emission, depth, ceiling, tat, now)
     tat = max(tat, filled(now))
   else
     if first + epoch == settles then
@@ -116,7 +114,7 @@ local function leased(op, n, emission, depth, ceiling, step, now, cell, tat, shi
     tat, written = tat + (taken + granted) * emission, true
   end
 
-  if not (dirty or written) then
+  if not written then
     cell = nil
   elseif out + before + seen + older == 0 then
     cell = string.format('%d', tat)
@@ -192,9 +190,9 @@ for _ = 1, groups do
           end
         end
         if tat and op < 6 and tat % 1 == 0 and tat < 1e14 and tat > -1e14 then
-          granted, tat, dirty = apply(op, n, emission, depth, ceiling, step, tat, now)
+          granted, tat, dirty = apply(op, n, emission, depth, ceiling, tat, now)
         else
-          granted, tat, cell, taken, epoch, contenders = leased(op, n, emission, depth, ceiling, step, now,
+          granted, tat, cell, taken, epoch, contenders = leased(op, n, emission, depth, ceiling, now,
             cell, tat, cells[c] and 0 or span, span, 2000000 * unit, (base + g - 1) * length / 2000000,
             settles, settled, returned, take, piece, presence)
           if cell then
