@@ -448,7 +448,7 @@ func (b *Batch) refund(i int, it *item) {
 		return
 	}
 	var name *limit.Bucket
-	if it.claim != nil {
+	if it.claim != nil && !it.ruling.Decided {
 		name = &it.claim.Bucket
 	} else if name = it.ruling.Undo(); name == nil {
 		return

@@ -41,6 +41,8 @@ type Claim struct {
 	// Out and Err are valid after Wait, or in Done.
 	Out limit.Outcome
 	Err error
+	// Call numbers the calls of the claim's shard, in the order in which they left.
+	Call uint64
 	// Rider: the claim rode with a lease, and the level it sees has in it what was left for the lease.
 	Rider bool
 	// Rode, for Lease, are the tokens of the lease that went to takes that rode along. They are

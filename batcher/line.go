@@ -20,6 +20,7 @@ type Line struct {
 	urgent   int        // of waiting, those for which somebody waits
 	leases   int        // of waiting, those that ask for a lease
 	free     []*pending
+	loads    uint64 // that Next filled
 }
 
 // Load is what one call carries: Next fills it, Settle empties it. The zero value is empty.
@@ -27,6 +28,7 @@ type Load struct {
 	// Entries to be given to Store.Apply.
 	Entries  []*Entry
 	pendings []*pending
+	number   uint64
 }
 
 // maxFree bounds the pendings kept for reuse, per shard.
@@ -79,6 +81,8 @@ func (l *Line) empty() *pending {
 
 // Next fills the load with the oldest entries, up to most.
 func (l *Line) Next(most int, load *Load) {
+	l.loads++
+	load.number = l.loads
 	n := 0
 	for ; n < len(l.waiting) && len(load.Entries) < most; n++ {
 		p := l.waiting[n]
@@ -137,12 +141,12 @@ func (l *Line) Settle(load *Load, done func(*Claim)) (refunded limit.Tokens, ref
 		}
 		for c := p.first; c != nil; {
 			next := c.next
-			c.in, c.prev, c.next, c.done = nil, nil, nil, true
+			c.in, c.prev, c.next, c.done, c.Call = nil, nil, nil, true, load.number
 			done(c)
 			c = next
 		}
 		if c := p.lease; c != nil {
-			c.in, c.done = nil, true
+			c.in, c.done, c.Call = nil, true, load.number
 			done(c)
 		}
 		l.recycle(p)

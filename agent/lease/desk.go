@@ -286,8 +286,8 @@ func (d *Desk) remember(b *limit.Bucket, t *limit.Terms, out limit.Outcome, now 
 // Learn takes the outcome of a take that a ruling left to the store, and gives the decision.
 func (d *Desk) Learn(r *Ruling, c *batcher.Claim) limit.Decision {
 	b, t, n, out := &c.Bucket, c.Terms, c.N, c.Out
-	if r.holding != nil && !c.Rider { // what is held here is not missing
-		out.Level = max(0, out.Level-limit.Ticks(r.holding.held())*t.Emission)
+	if r.holding != nil && !c.Rider { // what was held here is not missing
+		out.Level = max(0, out.Level-limit.Ticks(r.holding.heldBefore(c.Call))*t.Emission)
 	}
 	decision := t.Decide(n, out)
 	if decision.Reason != limit.OverLimit {
@@ -298,9 +298,35 @@ func (d *Desk) Learn(r *Ruling, c *batcher.Claim) limit.Decision {
 		d.remember(b, t, out, now)
 		return decision
 	}
+	if d.late(r, n, &decision) {
+		return decision
+	}
 	// Part of what was needed may be on lease here: then it is to be had together, and at once.
 	decision.RetryAfter = max(decision.RetryAfter, time.Duration(r.holding.deniedUntil()-now), time.Nanosecond)
 	return decision
+}
+
+// late admits a check that the store denied from a lease that came meanwhile, and that may be why.
+func (d *Desk) late(r *Ruling, n limit.Tokens, out *limit.Decision) bool {
+	h := r.holding
+	s := h.Spend(n, 0)
+	now := d.cfg.Clock()
+	if !s.ok {
+		return false
+	}
+	switch h.Judge(s, now) {
+	case AdmitAndRenew:
+		if step, request := h.Plan(now, 0); step == Send {
+			d.order(h, request, false)
+		}
+	case Admit:
+	default:
+		return false
+	}
+	*out = limit.Decision{}
+	s.Grant.admitted(now, n, out)
+	r.Decided, r.admitted, r.spent = true, true, s
+	return true
 }
 
 // Undo takes back an admission, since another descriptor of its check was denied. Its Holding does not
@@ -355,7 +381,7 @@ func (d *Desk) Forget(id []byte, b *limit.Bucket) {
 func (d *Desk) order(h *Holding, r Request, lazy bool) {
 	c := &batcher.Claim{Bucket: h.Bucket, Terms: h.terms.Load(), Op: limit.Lease, N: r.Want, Ask: r.Ask, Lazy: lazy}
 	c.Done = func(c *batcher.Claim) {
-		a := Answer{Out: c.Out, Rode: c.Rode, Failed: c.Err != nil, NotRun: errors.Is(c.Err, batcher.ErrNotRun)}
+		a := Answer{Out: c.Out, Rode: c.Rode, Call: c.Call, Failed: c.Err != nil, NotRun: errors.Is(c.Err, batcher.ErrNotRun)}
 		now := d.cfg.Clock()
 		h.Apply(r, a, now)
 		d.settle(h, h.Late(now))

@@ -11,12 +11,13 @@ import (
 // store knew then. All but the purse is set once, before others see the Grant.
 type Grant struct {
 	terms     *limit.Terms
-	expires   int64 // the first moment at which no token may be spent
-	low       int64 // with fewer left it is time to ask
-	renewAt   int64 // and at this moment
-	denyUntil int64 // until then nothing else is to be had
-	asOf      int64 // when the reply came
-	fullAt    int64 // when the bucket is full if nobody takes anything
+	call      uint64 // that brought it, see batcher.Claim
+	expires   int64  // the first moment at which no token may be spent
+	low       int64  // with fewer left it is time to ask
+	renewAt   int64  // and at this moment
+	denyUntil int64  // until then nothing else is to be had
+	asOf      int64  // when the reply came
+	fullAt    int64  // when the bucket is full if nobody takes anything
 	level     limit.Ticks
 	lag       int64
 

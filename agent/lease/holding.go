@@ -257,6 +257,7 @@ func (h *Holding) requestLocked(now int64, need limit.Tokens) Request {
 type Answer struct {
 	Out    limit.Outcome // Granted without the tokens of Rode
 	Rode   limit.Tokens  // tokens of the lease that callers took who had waited for them
+	Call   uint64        // that carried it
 	Failed bool          // there is no reply
 	NotRun bool          // and the store certainly did not run the request
 }
@@ -302,7 +303,7 @@ func (h *Holding) Apply(r Request, a Answer, now int64) {
 // grantLocked makes a Grant of a reply.
 func (h *Holding) grantLocked(r Request, a *Answer, now int64) *Grant {
 	t, out := h.terms.Load(), &a.Out
-	g := &Grant{terms: t, tokens: out.Granted, epoch: out.Epoch, expires: r.Sent + spendable, asOf: now, level: out.Level, lag: out.Lag,
+	g := &Grant{terms: t, call: a.Call, tokens: out.Granted, epoch: out.Epoch, expires: r.Sent + spendable, asOf: now, level: out.Level, lag: out.Lag,
 		fullAt: now + int64(t.Class.Duration(out.Level))}
 	g.purse.fill(out.Granted, h.stripes)
 	free := t.Remaining(out.Level)
@@ -413,11 +414,16 @@ func (h *Holding) Forget(now int64) {
 	h.cur.Store(&Grant{terms: h.terms.Load(), low: -1, renewAt: math.MaxInt64, asOf: now})
 }
 
-// held is what can be spent here.
-func (h *Holding) held() limit.Tokens {
+// heldBefore is what can be spent here of the grants that came before a call.
+func (h *Holding) heldBefore(call uint64) (n limit.Tokens) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.cur.Load().held() + h.mu.next.held()
+	for _, g := range [...]*Grant{h.cur.Load(), h.mu.next} {
+		if g != nil && g.call < call {
+			n += g.held()
+		}
+	}
+	return n
 }
 
 // deniedUntil is until when checks are denied without tokens.

@@ -40,7 +40,26 @@ func TestPipeline(t *testing.T) {
 					add(`[1 10 9 -1 1000 "per-user" "ok"]`, "SG.PEEK", "api", "user", n)
 				}
 				go io.WriteString(c, commands.String())
-				c.wants(want...)
+				for i, w := range want {
+					got := c.next()
+					if batched && i%8 == 1 {
+						// A hot bucket: what waits for the store in this pipeline is not known to what is decided without it,
+						// and the other way round. All are admitted; remaining is near.
+						const near = 100
+						var remaining, retry, reset int
+						if _, err := fmt.Sscanf(got, "[0 1250 %d %d %d]", &remaining, &retry, &reset); err != nil ||
+							remaining < 1249-i/8-near || remaining > 1249-i/8+near || retry != -1 || reset != 60*(1250-remaining) {
+							t.Fatalf("reply %d: %s, want %s, give or take %d", i, got, w, near)
+						}
+						continue
+					}
+					if got != w {
+						t.Fatalf("reply %d: %s, want %s", i, got, w)
+					}
+				}
+				// In the end all have been charged.
+				c.do("[0 1250 0 -1 75000]", "CL.THROTTLE", "one", "1249", "1", "60", "0")
+				c.do("[1 1250 0 60 75000]", "CL.THROTTLE", "one", "1249", "1", "60")
 				c.Close()
 				synctest.Wait()
 				d.shut()
