@@ -247,10 +247,15 @@ func (b *batch) settle(it *item) {
 		}
 	case it.op == limit.Take && it.bucket.plan.Mode != limit.Exact:
 		it.decision = a.desk.Learn(&it.ruling, it.claim)
+		if it.ruling.Decided { // from a lease that came meanwhile
+			a.world.counts.LocalAdmitted++
+			it.bucket.spent += it.n
+			it.bucket.admit(a, it.terms, it.n, "late")
+		}
 	default:
 		it.decision = it.terms.Decide(it.n, it.claim.Out)
 	}
-	if it.op == limit.Take && !it.failed && it.decision.Admitted {
+	if it.op == limit.Take && !it.failed && it.decision.Admitted && !it.ruling.Decided {
 		it.bucket.admitted += it.n
 	}
 }
@@ -290,7 +295,7 @@ func (b *batch) refund(it *item) {
 	w := a.world
 	bk := it.bucket
 	bk.admitted -= it.n
-	if it.claim == nil {
+	if it.claim == nil || it.ruling.Decided {
 		w.counts.Undone++
 		if it.ruling.Undo() == nil {
 			bk.spent -= it.n
