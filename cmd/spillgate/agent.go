@@ -100,8 +100,7 @@ func runAgent(ctx context.Context, cfg *config.Config) error {
 	defer signal.Stop(reload)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	defer context.AfterFunc(ctx, stop)()
-	return newService(cfg, log).run(ctx, reload)
+	return newService(cfg, log).run(ctx, reload, stop)
 }
 
 // defaultProcs is for a sidecar: on a Unix socket one thread serves as many checks as

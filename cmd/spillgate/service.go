@@ -65,8 +65,9 @@ func newService(cfg *config.Config, log *slog.Logger) *service {
 }
 
 // run is the life of the process: it returns when ctx has ended and all is
-// closed, or when it could not start or a door failed. reload takes SIGHUP.
-func (s *service) run(ctx context.Context, reload <-chan os.Signal) error {
+// closed, or when it could not start or a door failed. reload takes SIGHUP; stopping is called
+// when ctx has ended, before anything else.
+func (s *service) run(ctx context.Context, reload <-chan os.Signal, stopping func()) error {
 	if err := s.open(ctx); err != nil {
 		s.close()
 		return err
@@ -88,6 +89,7 @@ func (s *service) run(ctx context.Context, reload <-chan os.Signal) error {
 			s.close()
 			return err
 		case <-ctx.Done():
+			stopping()
 			s.log.Info("spillgate stops")
 			s.close()
 			return nil

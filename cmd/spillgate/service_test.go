@@ -81,7 +81,7 @@ func TestServiceLeavesNothing(t *testing.T) {
 			defer stop()
 			ended := make(chan error, 1)
 			go func() {
-				ended <- newService(cfg, slog.New(slog.NewTextHandler(&log, nil))).run(ctx, nil)
+				ended <- newService(cfg, slog.New(slog.NewTextHandler(&log, nil))).run(ctx, nil, func() {})
 			}()
 			if tt.want == "" {
 				await(t, &log, "spillgate serves")
@@ -111,7 +111,7 @@ func TestFailingDoorEndsTheService(t *testing.T) {
 	var log syncBuffer
 	s := newService(cfg, slog.New(slog.NewTextHandler(&log, nil)))
 	ended := make(chan error, 1)
-	go func() { ended <- s.run(t.Context(), nil) }()
+	go func() { ended <- s.run(t.Context(), nil, func() {}) }()
 	await(t, &log, "spillgate serves")
 	s.resp.ln.Close()
 	select {
@@ -130,7 +130,7 @@ func TestReloadWithoutFile(t *testing.T) {
 	var log syncBuffer
 	ctx, stop := context.WithCancel(t.Context())
 	reload, ended := make(chan os.Signal), make(chan error, 1)
-	go func() { ended <- newService(cfg, slog.New(slog.NewTextHandler(&log, nil))).run(ctx, reload) }()
+	go func() { ended <- newService(cfg, slog.New(slog.NewTextHandler(&log, nil))).run(ctx, reload, func() {}) }()
 	reload <- syscall.SIGHUP
 	await(t, &log, "no rules to reload")
 	stop()
