@@ -219,7 +219,7 @@ func (d *Desk) Cold(id []byte, b *limit.Bucket, c *Check, out *limit.Decision) (
 		d.count(func(n *Counts) { n.KnownDenied++ })
 		return Ruling{Decided: true}
 	}
-	if hot && c.N > 0 {
+	if hot && c.N > 0 && c.Terms.Burst >= leastBurst {
 		if h := d.promote(id, b, c, now); h != nil {
 			return d.holds(h, c, whose(id), now, out)
 		}
@@ -227,6 +227,10 @@ func (d *Desk) Cold(id []byte, b *limit.Bucket, c *Check, out *limit.Decision) (
 	d.charge(&r, b, c, now, out)
 	return r
 }
+
+// leastBurst is the smallest burst that is leased. In smaller ones a pause of some milliseconds, or a token at another agent, is a
+// large part of what there is; their denials are remembered until a token refills, so they cost little.
+const leastBurst = 5
 
 // promote makes a Holding for a bucket; nil if there are too many.
 func (d *Desk) promote(id []byte, b *limit.Bucket, c *Check, now int64) *Holding {
