@@ -58,6 +58,14 @@ func TestLastToken(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			onBoth(t, agent.Config{}, func(w *world) {
 				for i, got := range run(w) {
+					if strings.HasPrefix(path, "Batch") && w.fake != nil {
+						// Within one batch on a hot bucket, what is left to the store and what is not do not see each other:
+						// who is admitted is exact, what remains is near.
+						if got.Admitted != (i < 10) || got.Remaining < 0 || got.Remaining > 9 {
+							w.Errorf("take %d: %+v", i+1, got)
+						}
+						continue
+					}
 					want := outcome{true, limit.OK, 10, limit.Tokens(9 - i), got.Rule}
 					if i == 10 {
 						want = outcome{false, limit.OverLimit, 10, 0, got.Rule}

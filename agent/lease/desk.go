@@ -302,8 +302,10 @@ func (d *Desk) Learn(r *Ruling, c *batcher.Claim) limit.Decision {
 		d.remember(b, t, out, now)
 		return decision
 	}
-	if d.late(r, n, &decision) {
-		return decision
+	if d.late(r, n) {
+		left := r.holding.heldBefore(math.MaxUint64)
+		level := max(limit.Ticks(n)*t.Emission, c.Out.Level-limit.Ticks(left)*t.Emission)
+		return t.Decide(n, limit.Outcome{Granted: n, Level: level, Lag: out.Lag})
 	}
 	// Part of what was needed may be on lease here: then it is to be had together, and at once.
 	decision.RetryAfter = max(decision.RetryAfter, time.Duration(r.holding.deniedUntil()-now), time.Nanosecond)
@@ -311,7 +313,7 @@ func (d *Desk) Learn(r *Ruling, c *batcher.Claim) limit.Decision {
 }
 
 // late admits a check that the store denied from a lease that came meanwhile, and that may be why.
-func (d *Desk) late(r *Ruling, n limit.Tokens, out *limit.Decision) bool {
+func (d *Desk) late(r *Ruling, n limit.Tokens) bool {
 	h := r.holding
 	s := h.Spend(n, 0)
 	now := d.cfg.Clock()
@@ -327,8 +329,6 @@ func (d *Desk) late(r *Ruling, n limit.Tokens, out *limit.Decision) bool {
 	default:
 		return false
 	}
-	*out = limit.Decision{}
-	s.Grant.admitted(now, n, out)
 	r.Decided, r.admitted, r.spent = true, true, s
 	return true
 }
