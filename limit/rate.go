@@ -45,8 +45,8 @@ type Terms struct {
 	Burst Tokens
 	// Depth is Burst * Emission: the time to fill from empty.
 	Depth Ticks
-	// Ceiling is how far a TAT may lie ahead of now. It equals Depth, or more
-	// where charges may run into debt.
+	// Ceiling is how far these terms move a TAT ahead of now: Depth, or more where charges
+	// may run into debt. Larger terms may have left one that is further ahead.
 	Ceiling Ticks
 }
 

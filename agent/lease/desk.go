@@ -148,9 +148,7 @@ func (d *Desk) Local(id []byte, t *limit.Terms, n limit.Tokens, out *limit.Decis
 	now := d.cfg.Clock()
 	switch h.Judge(s, now) {
 	case AdmitAndRenew:
-		if step, request := h.Plan(now, 0); step == Send {
-			d.order(h, request, false)
-		}
+		d.renew(h, now)
 		fallthrough
 	case Admit:
 		s.Grant.admitted(now, s.n, out)
@@ -175,9 +173,7 @@ func (d *Desk) holds(h *Holding, c *Check, whose uint, at int64, out *limit.Deci
 		}
 		switch h.Judge(s, now) {
 		case AdmitAndRenew:
-			if step, request := h.Plan(now, 0); step == Send {
-				d.order(h, request, false)
-			}
+			d.renew(h, now)
 			fallthrough
 		case Admit:
 			s.Grant.admitted(now, s.n, out)
@@ -191,6 +187,13 @@ func (d *Desk) holds(h *Holding, c *Check, whose uint, at int64, out *limit.Deci
 		}
 	}
 	return Ruling{holding: h}
+}
+
+// renew orders the next lease ahead of time.
+func (d *Desk) renew(h *Holding, now int64) {
+	if step, request := h.Plan(now, 0); step == Send {
+		d.order(h, request, false)
+	}
 }
 
 // plan orders what a check on a hot bucket needs that has no tokens here.
@@ -322,9 +325,7 @@ func (d *Desk) late(r *Ruling, n limit.Tokens) bool {
 	}
 	switch h.Judge(s, now) {
 	case AdmitAndRenew:
-		if step, request := h.Plan(now, 0); step == Send {
-			d.order(h, request, false)
-		}
+		d.renew(h, now)
 	case Admit:
 	default:
 		return false
