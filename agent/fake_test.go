@@ -47,7 +47,7 @@ func (f *fake) Secret() (*limit.Secret, bool) {
 	return secret, !f.away.Load()
 }
 
-func (f *fake) Shard(b *limit.Bucket) int {
+func (f *fake) Shard(b *limit.Bucket, _ *limit.Part) int {
 	if bytes.Contains(b.ID(), []byte("slow")) {
 		return slow
 	}

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/spillgate/spillgate/limit"
 )
 
 // Config of a Batcher. The zero value of each field but Store stands for its default.
@@ -130,13 +128,13 @@ func (b *Batcher) Send(c *Claim) error { return b.submit(c) }
 
 // submit queues one claim.
 func (b *Batcher) submit(c *Claim) error {
-	if c.Op == limit.Lease { // not counted: nobody waits, and there is one for each hot bucket
-		c.queue = b.queue(b.cfg.Store.Shard(&c.Bucket))
+	if c.uncounted() {
+		c.queue = b.queue(b.cfg.Store.Shard(&c.Bucket, c.Part))
 		return c.queue.add(c)
 	}
 	err := ErrOverloaded
 	if b.waiting.Add(1) <= int64(b.cfg.MaxPending) || c.passes() {
-		c.queue = b.queue(b.cfg.Store.Shard(&c.Bucket))
+		c.queue = b.queue(b.cfg.Store.Shard(&c.Bucket, c.Part))
 		err = c.queue.add(c)
 	}
 	if err != nil {

@@ -44,7 +44,7 @@ func newFake(t testing.TB) *fake {
 
 func (f *fake) Secret() (*limit.Secret, bool) { return f.cells.Secret() }
 
-func (f *fake) Shard(b *limit.Bucket) int {
+func (f *fake) Shard(b *limit.Bucket, _ *limit.Part) int {
 	if f.shards == 0 {
 		return 0
 	}

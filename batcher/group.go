@@ -23,11 +23,13 @@ var (
 type Claim struct {
 	Bucket limit.Bucket
 	Terms  *limit.Terms
-	// Op is Take (all of N or nothing; N = 0 peeks), Charge, Refund, Reset or, with Send, Lease.
+	// Op is Take (all of N or nothing; N = 0 peeks), Charge, Refund, Reset or, with Send, Lease, Touch, Close or Merge.
 	Op limit.Op
 	N  limit.Tokens
 	// Ask goes with op Lease; its Take is filled in by the batcher, for the takes that ride along.
 	Ask limit.Ask
+	// Part, if set, is as in Entry. It is not changed, but for what the store fills in, and may be shared.
+	Part *limit.Part
 	// Deadline until Wait gives the claim up, counted from Submit; > 0. Not for Send.
 	Deadline time.Duration
 	// Lazy claims wait for company, up to Config.Linger.
@@ -41,6 +43,9 @@ type Claim struct {
 	// Out and Err are valid after Wait, or in Done.
 	Out limit.Outcome
 	Err error
+	// Split is how the bucket is divided, if its home was asked and says that it is; else nil. The level in Out is then, and wherever
+	// Part names a sub-bucket, that of the part.
+	Split *Split
 	// Call numbers the calls of the claim's shard, in the order in which they left.
 	Call uint64
 	// Rider: the claim rode with a lease, and the level it sees has in it what was left for the lease.

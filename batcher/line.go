@@ -15,10 +15,10 @@ import (
 //   - byBucket has the newest pending of each bucket that may still take claims: those in line,
 //     and leases in flight.
 type Line struct {
-	byBucket map[limit.Sum]*pending
-	waiting  []*pending // in order of arrival
-	urgent   int        // of waiting, those for which somebody waits
-	leases   int        // of waiting, those that ask for a lease
+	byBucket map[limit.Sum]*pending // by Bucket.PartSum
+	waiting  []*pending             // in order of arrival
+	urgent   int                    // of waiting, those for which somebody waits
+	leases   int                    // of waiting, those that ask for a lease
 	free     []*pending
 	loads    uint64 // that Next filled
 }
@@ -42,7 +42,7 @@ func (l *Line) Urgent() bool { return l.urgent > 0 }
 
 // Add puts a claim in line.
 func (l *Line) Add(c *Claim) {
-	sum := c.Bucket.Sum()
+	sum := c.Bucket.PartSum(c.Part.At())
 	p := l.byBucket[sum]
 	if p == nil || !p.accepts(c) {
 		round := 0
@@ -50,12 +50,15 @@ func (l *Line) Add(c *Claim) {
 			round = p.entry.Round + 1
 		}
 		p = l.empty()
-		p.entry = Entry{Bucket: c.Bucket, Terms: c.Terms, Op: c.Op, Round: round}
+		p.entry = Entry{Bucket: c.Bucket, Terms: c.Terms, Op: c.Op, Part: c.Part, Round: round}
 		if l.byBucket == nil {
 			l.byBucket = make(map[limit.Sum]*pending)
 		}
 		l.byBucket[sum] = p
 		l.waiting = append(l.waiting, p)
+	}
+	if c.Part.At() > 0 && c.Part.Split.Until > p.entry.Part.Split.Until && !p.sent {
+		p.entry.Part = c.Part // the later news
 	}
 	if c.Op == limit.Lease {
 		p.lease, c.in = c, p
@@ -110,7 +113,7 @@ func (l *Line) Next(most int, load *Load) {
 
 // unlist closes a pending to further claims.
 func (l *Line) unlist(p *pending) {
-	if sum := p.entry.Bucket.Sum(); l.byBucket[sum] == p {
+	if sum := p.entry.Bucket.PartSum(p.entry.Part.At()); l.byBucket[sum] == p {
 		delete(l.byBucket, sum)
 	}
 }
@@ -137,7 +140,7 @@ func (l *Line) Settle(load *Load, done func(*Claim)) (refunded limit.Tokens, ref
 		if unused > 0 {
 			refunded += unused
 			refunds++
-			l.Add(&Claim{Bucket: p.entry.Bucket, Terms: p.entry.Terms, Op: limit.Refund, N: unused})
+			l.Add(&Claim{Bucket: p.entry.Bucket, Terms: p.entry.Terms, Op: limit.Refund, N: unused, Part: p.entry.Part})
 		}
 		for c := p.first; c != nil; {
 			next := c.next

@@ -17,7 +17,10 @@ type pending struct {
 // partial take, charges, refunds and resets into one of their kind. Takes also ride with a
 // lease that is asked for, even one in flight: what it brings is theirs first.
 func (p *pending) accepts(c *Claim) bool {
-	if p.entry.Terms != c.Terms && *p.entry.Terms != *c.Terms {
+	if p.entry.Terms != c.Terms && *p.entry.Terms != *c.Terms || p.entry.Op > limit.Lease || c.Op > limit.Lease {
+		return false
+	}
+	if c.Part.At() > 0 && c.Part.Split.Start != p.entry.Part.Split.Start {
 		return false
 	}
 	if p.entry.Op == limit.Lease {
@@ -128,17 +131,18 @@ func (p *pending) share() (unused limit.Tokens) {
 	e := &p.entry
 	if family(e.Op) != limit.Take || e.Err != nil {
 		for c := p.first; c != nil; c = c.next {
-			c.Out, c.Err = e.Out, e.Err
+			c.Out, c.Err, c.Split = e.Out, e.Err, e.Split
 		}
 		return 0
 	}
-	left, level := e.Out.Granted, e.Out.Level-limit.Ticks(e.Out.Granted)*e.Terms.Emission
+	terms := e.terms()
+	left, level := e.Out.Granted, e.Out.Level-limit.Ticks(e.Out.Granted)*terms.Emission
 	for c := p.first; c != nil; c = c.next {
-		c.Err = nil
+		c.Err, c.Split = nil, e.Split
 		c.Out = limit.Outcome{Level: level, Lag: e.Out.Lag}
 		if c.N <= left && !c.orphan {
 			left -= c.N
-			level += limit.Ticks(c.N) * e.Terms.Emission
+			level += limit.Ticks(c.N) * terms.Emission
 			c.Out.Granted, c.Out.Level = c.N, level
 		}
 	}
@@ -149,30 +153,30 @@ func (p *pending) share() (unused limit.Tokens) {
 // and then from the lease; the rest is the lease's. Claims that came when the entry was in flight and
 // found too little are passed to again if the store has what they need.
 func (p *pending) shareLease(again func(*Claim)) (unused limit.Tokens) {
-	e, lease := &p.entry, p.lease
+	e, lease, terms := &p.entry, p.lease, p.entry.terms()
 	taken, left := e.Out.Taken, e.Out.Granted
-	level := e.Out.Level - limit.Ticks(taken+left)*e.Terms.Emission
+	level := e.Out.Level - limit.Ticks(taken+left)*terms.Emission
 	for c := p.first; c != nil; {
 		next := c.next
-		c.Err, c.Out, c.Rider = e.Err, limit.Outcome{Level: level, Lag: e.Out.Lag}, true
+		c.Err, c.Split, c.Out, c.Rider = e.Err, e.Split, limit.Outcome{Level: level, Lag: e.Out.Lag}, true
 		switch {
 		case e.Err != nil || c.orphan:
 		case c.N <= taken+left:
-			level += limit.Ticks(c.N) * e.Terms.Emission
+			level += limit.Ticks(c.N) * terms.Emission
 			c.Out.Granted, c.Out.Level = c.N, level
 			c.rode = max(0, c.N-taken)
 			left -= c.rode
 			taken -= min(taken, c.N)
-		case !c.sent && e.Out.Level+limit.Ticks(c.N)*e.Terms.Emission <= e.Terms.Depth:
+		case !c.sent && e.Out.Level+limit.Ticks(c.N)*terms.Emission <= terms.Depth:
 			p.remove(c)
 			c.Rider = false
 			again(c)
 		default:
-			c.Out.Level = e.Out.Level - limit.Ticks(taken+left)*e.Terms.Emission
+			c.Out.Level = e.Out.Level - limit.Ticks(taken+left)*terms.Emission
 		}
 		c = next
 	}
-	lease.Out, lease.Err = e.Out, e.Err
+	lease.Out, lease.Err, lease.Split = e.Out, e.Err, e.Split
 	lease.Out.Granted = left
 	lease.Rode = e.Out.Granted - left
 	return taken

@@ -30,9 +30,13 @@ func newQueue(b *Batcher, shard int, closed bool) *queue {
 }
 
 // passes reports whether a claim may exceed the bounds. Refunds do: there are never more of them than
-// grants, and refusing one would charge a denial. So do leases, one for each hot bucket: they are what
+// grants, and refusing one would charge a denial. So do leases and what concerns a division: they are what
 // makes the queue shorter.
-func (c *Claim) passes() bool { return c.Op == limit.Refund || c.Op == limit.Lease }
+func (c *Claim) passes() bool { return c.Op == limit.Refund || c.uncounted() }
+
+// uncounted reports whether a claim is not counted among those that wait: nobody waits for a lease or for what concerns a
+// division, and there are few for each hot bucket.
+func (c *Claim) uncounted() bool { return c.Op >= limit.Lease }
 
 // add queues a claim and starts a call if that is due. The error is ErrClosed, but for what replies bring about
 // while the queue drains, or ErrOverloaded: claims that were given up wait for nothing, but their empty
@@ -161,7 +165,7 @@ func (q *queue) settle(load *Load, done []*Claim) []*Claim {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	refunded, refunds := q.line.Settle(load, func(c *Claim) {
-		if c.Op != limit.Lease {
+		if !c.uncounted() {
 			q.batcher.waiting.Add(-1) // before the caller can come back
 		}
 		done = append(done, c)

@@ -3,6 +3,8 @@ package batcher
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/spillgate/spillgate/limit"
 )
@@ -17,6 +19,8 @@ var (
 	// ErrDamaged: what the store holds for this bucket is no cell. Nothing is
 	// debited; the cell ages out with its generation or is mended by a Reset.
 	ErrDamaged = errors.New("batcher: the bucket's cell in the store is damaged")
+	// ErrStale: the bucket is not divided as the entry says, or not any more; its home knows. It is an ErrNotRun.
+	ErrStale = fmt.Errorf("%w: the bucket is not divided as the entry says", ErrNotRun)
 )
 
 // Entry is one operation on one bucket, and its outcome.
@@ -27,6 +31,9 @@ type Entry struct {
 	N      limit.Tokens
 	// Ask goes with op Lease; else zero.
 	Ask limit.Ask
+	// Part, if set, says that the entry goes to a sub-bucket, or is of op Touch, Close or Merge. A store of several masters
+	// fills in Ways and Stride of a Touch.
+	Part *limit.Part
 	// Round orders the entries on one bucket within one call: no two carry the
 	// same, they stand in the call in that order, and a store runs them in it.
 	Round int
@@ -34,6 +41,29 @@ type Entry struct {
 	// Out and Err are set by the store; Out is valid if Err is nil.
 	Out limit.Outcome
 	Err error
+	// Split is how the bucket is divided, if its home says that it is, or was until not long ago; else nil.
+	Split *Split
+}
+
+// terms are those of the part that the entry went to. Valid after Apply.
+func (e *Entry) terms() *limit.Terms {
+	var p limit.Terms
+	switch {
+	case e.Part.At() > 0:
+		p = e.Terms.Part(e.Part.Split.Ways, e.Part.Index)
+	case e.Split != nil && e.Split.Ways > 0:
+		p = e.Terms.Part(e.Split.Ways, 0)
+	default:
+		return e.Terms
+	}
+	return &p
+}
+
+// Split is how a bucket is divided, as its home said.
+type Split struct {
+	limit.Split
+	// Left is the time until its end at the moment of the reply, by home's clock.
+	Left time.Duration
 }
 
 // Store keeps the cells. Implementations are safe for concurrent use.
@@ -43,9 +73,9 @@ type Store interface {
 	// store lost its data, so it is read for each check.
 	Secret() (secret *limit.Secret, ok bool)
 
-	// Shard says in which queue the bucket waits: entries of one shard can share
-	// a call. Small non-negative numbers, without gaps.
-	Shard(b *limit.Bucket) int
+	// Shard says in which queue the bucket, or a part of it, waits: entries of one shard can share
+	// a call. Small non-negative numbers, without gaps. part is nil or that of the entry.
+	Shard(b *limit.Bucket, part *limit.Part) int
 
 	// Apply runs entries of one shard in one call, each at most once, and sets Out or Err of every
 	// one. It returns when all are known or given up; ctx bounds it.

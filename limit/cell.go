@@ -20,6 +20,15 @@ const (
 	// Lease settles what an agent has spent of earlier leases, serves its waiting callers and
 	// grants up to n tokens on lease; see Ask. With n = 0 it only settles.
 	Lease Op = 6
+
+	// The next are about the division of a bucket; see Part.
+
+	// Touch tells home of the load on the bucket, and asks how it is divided. It takes no tokens.
+	Touch Op = 7
+	// Close ends a sub-bucket. It may be repeated.
+	Close Op = 8
+	// Merge brings home what the closed sub-buckets had.
+	Merge Op = 9
 )
 
 // Apply is the arithmetic of a token bucket: the cell's TAT and the time now, both in
@@ -87,4 +96,6 @@ type Outcome struct {
 	Epoch int64
 	// Contenders is how many agents ask for leases at a time, as the store sees it; at least 1.
 	Contenders int64
+	// Term is for how long the grant may be spent, in nanoseconds, where that is less than LeaseTTL; else 0 or LeaseTTL.
+	Term int64
 }

@@ -17,12 +17,18 @@ const (
 	maxSeen = 1 << 25
 )
 
-// Cell is what a store holds of one bucket: its TAT, and what is out on lease. All of it is
+// Cell is what a store holds of one bucket: its TAT, what is out on lease, how it is divided. TAT and Epoch are
 // relative to the start of one generation.
 type Cell struct {
 	TAT Ticks
 	Leases
+	// Split is how the bucket is divided, and for some seconds how it was. The cell of a sub-bucket has of it Start and
+	// Closing.
+	Split
 }
+
+// Valid reports whether the record is in range. A store checks what it reads.
+func (c *Cell) Valid() bool { return c.Leases.Valid() && c.Split.Valid() }
 
 // Leases is the record of tokens that agents hold. Tokens are counted in the epoch in which
 // they were granted, and for one more: after that every lease that they were part of
@@ -70,6 +76,9 @@ type Ask struct {
 	// Presence is the time since the agent asked last, at most one LeaseTTL, in 1/Presence of it. The
 	// sum over agents tells how many ask at a time.
 	Presence int64
+	// Origin is the Split.Start of the record that the grant was made in, as the store said it; 0 where it said none. Where
+	// a split has begun a new record since, Settled is void.
+	Origin int64
 }
 
 // EpochTicks is LeaseTTL in ticks of the class.
@@ -78,10 +87,10 @@ func (c Class) EpochTicks() Ticks { return Ticks(float64(LeaseTTL.Microseconds()
 // Epochs is the number of epochs in a generation.
 func (c Class) Epochs() int64 { return int64(c.Length / LeaseTTL) }
 
-// ApplyLeased is Apply for a cell that has leases, or that is asked for one (op Lease). The order is
+// ApplyLeased is Apply for a cell that has leases or is divided, or that is asked for a lease (op Lease). The order is
 // what keeps unspent and free tokens together at or below Burst (docs/guarantees.md):
 //
-//  1. pass the epochs' ends up to now, each as of its own moment;
+//  1. pass the ends of epochs and of a split up to now, each as of its own moment;
 //  2. clamp the free tokens to what is not out, as of now;
 //  3. settle;
 //  4. take, grant, or whatever op says.
@@ -89,16 +98,17 @@ func (c Class) Epochs() int64 { return int64(c.Length / LeaseTTL) }
 // generation is that of cell and now. taken and granted are the tokens for waiting callers
 // and those on lease; other ops have only granted.
 func (t *Terms) ApplyLeased(op Op, n Tokens, ask *Ask, generation int64, cell Cell, now Ticks) (next Cell, out Outcome, write bool) {
-	ttl := t.Class.EpochTicks()
 	next = cell
-	t.roll(&next, now, ttl)
-	next.TAT = max(next.TAT, t.filled(now, next.out()))
+	terms, held := t.open(&next, generation, now)
 	if op != Lease {
-		next.TAT, out.Granted, write = t.Apply(op, n, next.TAT, now)
-		next.TAT = max(next.TAT, t.filled(now, next.out()))
+		next.TAT, out.Granted, write = terms.Apply(op, n, next.TAT, now)
+		next.TAT = max(next.TAT, terms.filled(now, next.out()+held))
 	} else {
-		t.settle(&next, ask, generation, now)
-		t.grant(n, ask, generation, &next, now, ttl, &out)
+		if next.Start == 0 || next.Start == ask.Origin {
+			terms.settle(&next, ask, generation, now)
+			next.TAT = max(next.TAT, terms.filled(now, next.out()+held))
+		}
+		terms.grant(n, ask, generation, &next, now, &out)
 		write = true
 	}
 	out.Level = max(0, next.TAT-now)
@@ -108,23 +118,53 @@ func (t *Terms) ApplyLeased(op Op, n Tokens, ask *Ask, generation int64, cell Ce
 // filled is the lowest TAT at now when that many tokens are out.
 func (t *Terms) filled(now Ticks, out Tokens) Ticks { return now + Ticks(min(out, t.Burst))*t.Emission }
 
-// roll passes the ends of epochs up to now. What refills before an end finds less room than what
-// refills after it, so the clamp is as of the end.
-func (t *Terms) roll(c *Cell, now, ttl Ticks) {
-	epoch := int64(now / ttl)
+// pass passes the ends of epochs up to a time, and clamps as of then. held tokens take room besides those of the record
+// until freed; what is left of them is returned.
+func (t *Terms) pass(c *Cell, at Ticks, held Tokens, freed Ticks) Tokens {
+	held = t.roll(c, at, held, freed)
+	c.TAT = max(c.TAT, t.filled(at, c.out()+held))
+	return held
+}
+
+// roll passes the ends of epochs up to a time. What refills before an end finds less room than what refills after it, so
+// the clamp is as of the end.
+func (t *Terms) roll(c *Cell, at Ticks, held Tokens, freed Ticks) Tokens {
+	ttl := t.Class.EpochTicks()
+	epoch := int64(floorDiv(at, ttl))
+	if freed <= Ticks(c.Epoch)*ttl {
+		held = 0 // before the last write
+	}
 	if c.none() {
 		c.Leases = Leases{Epoch: epoch}
-		return
 	}
 	// Two ends empty the record; more change nothing.
 	for range 2 {
 		if c.Epoch >= epoch {
-			return
+			break
 		}
-		c.TAT = max(c.TAT, t.filled(Ticks(c.Epoch+1)*ttl, c.out()))
+		end := Ticks(c.Epoch+1) * ttl
+		if held > 0 && freed <= end {
+			c.TAT = max(c.TAT, t.filled(freed, c.out()+held))
+			held = 0
+		}
+		c.TAT = max(c.TAT, t.filled(end, c.out()+held))
 		c.Leases = Leases{Epoch: c.Epoch + 1, Before: c.Out, SeenBefore: c.Seen}
 	}
 	c.Epoch = max(c.Epoch, epoch)
+	if held > 0 && freed <= at {
+		c.TAT = max(c.TAT, t.filled(freed, c.out()+held))
+		held = 0
+	}
+	return held
+}
+
+// floorDiv is a / b, rounded down; b > 0.
+func floorDiv(a, b Ticks) Ticks {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
 }
 
 // settle takes an agent's account of one epoch. What no record matches has expired and is void.
@@ -144,7 +184,8 @@ func (t *Terms) settle(c *Cell, ask *Ask, generation int64, now Ticks) {
 
 // grant serves waiting callers, then leases up to n: a fair share of what is left, of which there is always one
 // more than contenders, so that a newcomer finds something.
-func (t *Terms) grant(n Tokens, ask *Ask, generation int64, c *Cell, now, ttl Ticks, out *Outcome) {
+func (t *Terms) grant(n Tokens, ask *Ask, generation int64, c *Cell, now Ticks, out *Outcome) {
+	ttl := t.Class.EpochTicks()
 	c.Seen = min(c.Seen+ask.Presence, maxSeen)
 	m := contenders(c, now, ttl)
 	free := Tokens(max(0, now+t.Depth-c.TAT) / t.Emission)

@@ -143,7 +143,7 @@ func (m mistake) step(t *Terms, op Op, n Tokens, ask *Ask, generation int64, cel
 		if m == noClamp {
 			next.TAT = max(now, before.TAT-Ticks(min(ask.Returned, before.out()-next.out(), t.Burst))*t.Emission)
 		}
-		t.grant(n, ask, generation, &next, now, ttl, &out)
+		t.grant(n, ask, generation, &next, now, &out)
 		if m == leaseForFree {
 			next.TAT -= Ticks(out.Granted) * t.Emission
 		}
@@ -354,8 +354,8 @@ func FuzzApplyLeased(f *testing.F) {
 	f.Fuzz(func(t *testing.T, op uint8, n, tat, now, epoch, out, before, seen, seenBefore, settledEpoch, settled, returned, take, presence int64) {
 		terms := mustTerms(t, Tokens(1+uint64(now)%1000), time.Second, Tokens(uint64(tat)%3000))
 		class := terms.Class
-		cell := Cell{Ticks(tat), Leases{epoch, Tokens(out), Tokens(before), seen, seenBefore}}
-		ask := &Ask{settledEpoch, Tokens(settled), Tokens(returned), Tokens(take), Tokens(take) % 5, presence}
+		cell := Cell{TAT: Ticks(tat), Leases: Leases{epoch, Tokens(out), Tokens(before), seen, seenBefore}}
+		ask := &Ask{settledEpoch, Tokens(settled), Tokens(returned), Tokens(take), Tokens(take) % 5, presence, 0}
 		switch {
 		case now < 0 || Ticks(now) >= class.Span() || tat <= -int64(MaxTicks) || tat >= int64(MaxTicks) || !cell.Valid(),
 			epoch < -2*class.Epochs() || epoch >= class.Epochs(), min(n, settled, returned, take) < 0,

@@ -59,7 +59,7 @@ func TestRoll(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := Cell{TAT: tt.tat * e, Leases: tt.leases}
-			terms.roll(&c, tt.now*e, terms.Class.EpochTicks())
+			terms.roll(&c, tt.now*e, 0, 0)
 			if want := (Cell{TAT: tt.want * e, Leases: tt.after}); c != want {
 				t.Errorf("got %+v, TAT %v emissions; want %+v, TAT %v", c, float64(c.TAT)/float64(e), want, tt.want)
 			}

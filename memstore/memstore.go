@@ -86,7 +86,7 @@ func New(cfg Config) (*Store, error) {
 func (s *Store) Secret() (*limit.Secret, bool) { return &s.secret, true }
 
 // Shard implements batcher.Store.
-func (s *Store) Shard(*limit.Bucket) int { return 0 }
+func (s *Store) Shard(*limit.Bucket, *limit.Part) int { return 0 }
 
 // Now implements batcher.Direct: the wall clock at New plus the time since, so
 // a step of the wall clock does not move it.

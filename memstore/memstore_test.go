@@ -97,7 +97,7 @@ func TestStoreSeam(t *testing.T) {
 		t.Errorf("a secret is random for each store")
 	}
 	name := a.bucket("x")
-	if a.Shard(&name) != 0 {
+	if a.Shard(&name, nil) != 0 {
 		t.Errorf("there is one shard, 0")
 	}
 	before := a.Now()

@@ -58,6 +58,15 @@ func (l *layout) place(b *limit.Bucket) (tag, bin int) {
 	return tag, bin
 }
 
+// placePart is the tag and bin of a sub-bucket: Split.Stride tags lie between one and the next.
+func (l *layout) placePart(b *limit.Bucket, part *limit.Part) (tag, bin int) {
+	tag, bin = l.place(b)
+	if at := part.At(); at > 0 {
+		tag = (tag + at*part.Split.Stride) % len(l.tags)
+	}
+	return tag, bin
+}
+
 func (l *layout) encode() string {
 	text, err := json.Marshal(storedLayout{1, len(l.tags), l.bins, hex.EncodeToString(l.secret[:])})
 	if err != nil {

@@ -161,7 +161,7 @@ func (s *Store) bucketWhere(ok func(b *limit.Bucket) bool) limit.Bucket {
 // do runs one entry.
 func (s *Store) do(b limit.Bucket, terms *limit.Terms, op limit.Op, n limit.Tokens) (limit.Outcome, error) {
 	e := batcher.Entry{Bucket: b, Terms: terms, Op: op, N: n}
-	s.Apply(context.Background(), s.Shard(&b), []*batcher.Entry{&e})
+	s.Apply(context.Background(), s.Shard(&b, nil), []*batcher.Entry{&e})
 	return e.Out, e.Err
 }
 

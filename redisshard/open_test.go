@@ -38,7 +38,7 @@ func TestLayoutOfNewStore(t *testing.T) {
 		shards := map[int]bool{}
 		for i := range 1000 {
 			b := s.bucket(fmt.Sprint(i))
-			shards[s.Shard(&b)] = true
+			shards[s.Shard(&b, nil)] = true
 		}
 		if want := map[bool]int{true: tt.tags, false: 1}[tt.name == "cluster"]; len(shards) != want || !shards[0] || !shards[want-1] {
 			t.Errorf("%s: shards %v, want %d", tt.name, shards, want)
@@ -189,7 +189,7 @@ func TestOpenBeforeTheServer(t *testing.T) {
 	}
 	terms := compile(t, 10, time.Hour)
 	e := batcher.Entry{Terms: terms, Op: limit.Take, N: 1}
-	s.Apply(t.Context(), s.Shard(&e.Bucket), []*batcher.Entry{&e})
+	s.Apply(t.Context(), s.Shard(&e.Bucket, e.Part), []*batcher.Entry{&e})
 	if !errors.Is(e.Err, batcher.ErrNotRun) {
 		t.Errorf("before the server is there: %v", e.Err)
 	}

@@ -277,12 +277,12 @@ func (s *Store) Secret() (*limit.Secret, bool) {
 }
 
 // Shard implements batcher.Store: the tag on a cluster, else always 0.
-func (s *Store) Shard(b *limit.Bucket) int {
+func (s *Store) Shard(b *limit.Bucket, part *limit.Part) int {
 	st := s.state.Load()
 	if st == nil || !st.nodes.clustered() {
 		return 0
 	}
-	tag, _ := st.layout.place(b)
+	tag, _ := st.layout.placePart(b, part)
 	return tag
 }
 

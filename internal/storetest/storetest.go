@@ -103,7 +103,7 @@ func (b *bench) neighbours(n int) []limit.Bucket {
 	all := make([]limit.Bucket, 0, n)
 	for i := 0; len(all) < n; i++ {
 		name := b.bucket("neighbour", fmt.Sprint(i))
-		if len(all) == 0 || b.store.Shard(&name) == b.store.Shard(&all[0]) {
+		if len(all) == 0 || b.store.Shard(&name, nil) == b.store.Shard(&all[0], nil) {
 			all = append(all, name)
 		}
 	}
@@ -120,7 +120,7 @@ func (b *bench) apply(entries ...*batcher.Entry) {
 	shards := map[int][]*batcher.Entry{}
 	for _, e := range entries {
 		e.Out, e.Err = limit.Outcome{Granted: 99, Level: 99, Lag: 99}, errLeftOver
-		shard := b.store.Shard(&e.Bucket)
+		shard := b.store.Shard(&e.Bucket, e.Part)
 		shards[shard] = append(shards[shard], e)
 	}
 	for shard, list := range shards {

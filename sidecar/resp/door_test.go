@@ -36,7 +36,7 @@ type fake struct {
 
 func (f *fake) Secret() (*limit.Secret, bool) { return f.cells.Secret() }
 
-func (f *fake) Shard(*limit.Bucket) int { return 0 }
+func (f *fake) Shard(*limit.Bucket, *limit.Part) int { return 0 }
 
 func (f *fake) Apply(ctx context.Context, _ int, entries []*batcher.Entry) {
 	state := f.state.Load()

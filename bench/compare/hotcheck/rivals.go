@@ -88,7 +88,7 @@ type distant struct{ near *memstore.Store }
 
 func (d distant) Secret() (*limit.Secret, bool) { return d.near.Secret() }
 
-func (d distant) Shard(b *limit.Bucket) int { return d.near.Shard(b) }
+func (d distant) Shard(b *limit.Bucket, p *limit.Part) int { return d.near.Shard(b, p) }
 
 func (d distant) Apply(ctx context.Context, shard int, entries []*batcher.Entry) {
 	d.near.Apply(ctx, shard, entries)
