@@ -37,13 +37,13 @@ func (t *Terms) open(c *Cell, generation int64, now Ticks) (terms *Terms, held T
 func (s *Split) whole() { *s = Split{Start: s.Start, Until: s.Until, Held: s.Held} }
 
 // ApplyTouch tells home of the load, and home decides: it splits the bucket, extends the split, or begins to end it. A home that lost
-// its split in a failover takes up a newer one that an agent knows.
-func (t *Terms) ApplyTouch(part *Part, load Load, generation int64, cell Cell, now Ticks) (next Cell, counted Load, out Outcome, write bool) {
+// its split in a failover takes up a newer one that an agent knows. The cell and the load are to be stored.
+func (t *Terms) ApplyTouch(part *Part, load Load, generation int64, cell Cell, now Ticks) (next Cell, counted Load, out Outcome) {
 	next, counted = cell, load
 	terms, held := t.open(&next, generation, now)
 	s, micros := &next.Split, t.Class.micros(generation, now)
 	if k := &part.Split; k.Start > s.Start && k.Ways > 1 && !k.Closing && k.fits(micros) && micros < k.Until+SplitMargin.Microseconds() {
-		*s, write = *k, true
+		*s = *k
 		terms, held = t.open(&next, generation, now)
 	}
 	perSecond := counted.count(micros, part.Ops)
@@ -55,17 +55,16 @@ func (t *Terms) ApplyTouch(part *Part, load Load, generation int64, cell Cell, n
 			t.split(&next, Split{Start: max(micros, s.Start+1), Until: until, Ways: ways, Stride: part.Stride,
 				Held: min(next.out()+held, maxOut), Level: max(0, next.TAT-now)}, now)
 			terms, held = t.open(&next, generation, now)
-			write = true
 		}
 	case s.Closing:
 	case part.End || perSecond*calm < part.Threshold && micros >= s.Start+splitLeast.Microseconds():
-		s.Closing, write = true, true
+		s.Closing = true
 	case until > s.Until:
-		s.Until, write = until, true
+		s.Until = until
 	}
 	next.TAT = max(next.TAT, terms.filled(now, next.out()+held))
 	out.Level = next.TAT - now
-	return next, counted, out, write
+	return next, counted, out
 }
 
 // split divides a cell. Its TAT stays, but for a tick per token, since the emission of a part is rounded up and

@@ -65,8 +65,10 @@ type hash struct {
 	newest int64       // generation of the newest write
 	clock  limit.Ticks // its time, in whole steps
 	cells  table
-	// leased are the cells that have a lease record; their slots hold elsewhere.
+	// leased are the cells that have more than a TAT; their slots hold elsewhere.
 	leased map[limit.Sum]leasedCell
+	// loads are the counts of entries on buckets that are hot somewhere.
+	loads map[limit.Sum]load
 	// cur and prev count the cells last written in the newest generation and in the one before.
 	cur, prev int
 }
@@ -104,9 +106,10 @@ func (s *Store) Apply(_ context.Context, _ int, entries []*batcher.Entry) {
 //
 // Hot path: 1 lock, 1 cache line of cells, 0 allocations once the cell exists.
 func (s *Store) ApplyAt(nanos int64, e *batcher.Entry) {
-	sum := e.Bucket.Sum()
+	sum := e.Bucket.PartSum(e.Part.At())
 	sh := &s.shard[sum.Lo%shards]
 	sh.mu.Lock()
+	e.Split = nil
 	e.Out, e.Err = sh.applyLocked(nanos, sum, e, s.most)
 	sh.mu.Unlock()
 }
@@ -121,7 +124,7 @@ func (sh *shard) applyLocked(nanos int64, sum limit.Sum, e *batcher.Entry, most 
 	}
 	at, tat := h.cells.find(sum), now
 	alive := at != nil && at.age >= ageOf(gen-1)
-	if e.Op == limit.Lease || alive && at.tat == elsewhere {
+	if e.Op >= limit.Lease || e.Part.At() > 0 || alive && at.tat == elsewhere {
 		return sh.applyLeasedLocked(nanos, h, at, sum, e, gen, now, lag, most)
 	}
 	if alive {
@@ -174,7 +177,7 @@ func (sh *shard) openLocked(nanos int64, h *hash, gen int64, now limit.Ticks) {
 		h.prev = h.cur
 	}
 	h.newest, h.clock, h.cur = gen, now, 0
-	h.forgetLeases()
+	h.forget()
 	if 16*(h.prev+leastSlots) < len(h.cells.slots) {
 		h.cells.rebuild(h.oldest()) // after a flood
 	}
