@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/spillgate/spillgate/limit"
 )
 
 const (
@@ -63,6 +65,12 @@ type Config struct {
 	// Tags and Bins are the layout that is wished for when the store has none
 	// yet. 0: 4 tags per master and at least 8; 1 bin.
 	Tags, Bins int
+
+	// SplitWays, 2 to 64, forces the number of parts into which a hot bucket is divided, on one master too, where it
+	// helps nobody: for tests and special cases. A layout of fewer tags has fewer parts. 0: one part for each
+	// master, or several where slots are spread unevenly; none on a single master. More parts spread the load
+	// further, and leave each a smaller share of the burst.
+	SplitWays int
 
 	// Logger takes what operators should know. Default slog.Default().
 	Logger *slog.Logger
@@ -171,6 +179,9 @@ func (c *Config) fieldErrors() (errs ConfigErrors) {
 	}
 	if c.Bins < 0 || c.Bins > maxBins {
 		errs.addf("Bins", "%d is out of range: want 1 to %d, or 0 for 1", c.Bins, maxBins)
+	}
+	if c.SplitWays != 0 && (c.SplitWays < 2 || c.SplitWays > limit.MaxWays) {
+		errs.addf("SplitWays", "%d is out of range: want 2 to %d, or 0 to have it chosen", c.SplitWays, limit.MaxWays)
 	}
 	return errs
 }

@@ -39,6 +39,9 @@ func TestConfigValidateNamesTheField(t *testing.T) {
 		{"Config.Tags", func(c *Config) { c.Tags = -1 }},
 		{"Config.Tags", func(c *Config) { c.Tags = maxTags + 1 }},
 		{"Config.Bins", func(c *Config) { c.Bins = maxBins + 1 }},
+		{"Config.SplitWays", func(c *Config) { c.SplitWays = 1 }},
+		{"Config.SplitWays", func(c *Config) { c.SplitWays = -2 }},
+		{"Config.SplitWays", func(c *Config) { c.SplitWays = 65 }},
 	}
 	for i, test := range tests {
 		c := Config{URL: "redis://h:1"}

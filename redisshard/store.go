@@ -50,7 +50,7 @@ type Store struct {
 	done chan struct{}
 }
 
-// state is what is known once the store has been reached. Immutable but for the offsets.
+// state is what is known once the store has been reached. Immutable but for what is atomic.
 type state struct {
 	nodes  *nodes
 	layout *layout
@@ -58,6 +58,10 @@ type state struct {
 	offsets []atomic.Int64
 	// faults hold, per shard, why its last call failed; nil if it did not.
 	faults []atomic.Pointer[error]
+	// divisions are those that suit the topology (division.go); nil before the first use.
+	divisions atomic.Pointer[divisions]
+	// skewed says that the masters' clocks are too far apart to divide buckets (skew.go).
+	skewed atomic.Bool
 }
 
 func newState(n *nodes, l *layout) *state {
