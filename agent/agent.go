@@ -58,7 +58,7 @@ func New(cfg Config) (*Agent, error) {
 		if err != nil {
 			return nil, fmt.Errorf("agent: %w", err)
 		}
-		if a.desk, err = newDesk(cfg.Hotkeys, a.batcher); err != nil {
+		if a.desk, err = newDesk(&a.cfg, a.batcher); err != nil {
 			return nil, fmt.Errorf("agent: %w", err)
 		}
 		a.desk.tend(a.store)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/agent/lease"
+	"github.com/spillgate/spillgate/agent/split"
 	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/limit"
 	"github.com/spillgate/spillgate/rules"
@@ -28,6 +29,7 @@ type Batch struct {
 	checks  []check
 	items   []item
 	group   *batcher.Group
+	more    []*batcher.Group // of claims that went on to another part of their bucket
 	refunds *batcher.Group
 	// patience is how long after the start of Decide its caller may wait for refunds.
 	patience time.Duration
@@ -54,6 +56,10 @@ type item struct {
 	op       limit.Op
 	claim    *batcher.Claim // nil when no store is needed
 	ruling   lease.Ruling   // zero if the rule's mode is exact
+	spread   *split.Spread  // nil unless the bucket is divided, or may be
+	tried    uint64         // the parts of it that were asked
+	last     *batcher.Claim // the claim whose outcome is taken in
+	heard    bool           // some part has answered
 	decision limit.Decision
 	err      error // of a reset
 }
@@ -185,6 +191,8 @@ func (b *Batch) add(it *item) {
 		secret.Name(&name, b.id)
 		if it.op == limit.Reset {
 			b.agent.desk.Forget(b.id, &name)
+		} else {
+			b.watch(it, &name)
 		}
 		b.claim(it, &name)
 	default:
@@ -194,7 +202,7 @@ func (b *Batch) add(it *item) {
 
 // ask lets the desk decide an item whose bucket's id is in b.id, and leaves to the store what it does not.
 func (b *Batch) ask(it *item, secret *limit.Secret) {
-	c := lease.Check{Terms: it.terms, N: it.n}
+	c := lease.Check{Terms: it.terms, N: it.n, Whole: it.noSplit()}
 	if b.sole && it.rule != nil {
 		c.Allowance = it.rule.Allowance
 	}
@@ -228,6 +236,7 @@ func (b *Batch) claim(it *item, name *limit.Bucket) {
 	c.Deadline = b.agent.deadline(it.rule)
 	c.Keep = b.agent.policy(it.rule) == limit.Open
 	it.claim = c
+	b.choose(it)
 }
 
 // recheck leaves to the store what was admitted from leases that have ended since: the process may
@@ -271,6 +280,7 @@ func (it *item) settle(a *Agent, out limit.Outcome, err error) {
 	default:
 		it.decision = it.terms.Decide(it.n, out)
 	}
+	it.waitForParts(a)
 	it.nameRule()
 }
 
@@ -330,6 +340,7 @@ func (b *Batch) Decide(ctx context.Context) {
 	start := time.Now()
 	b.group.Submit()
 	b.group.Wait(ctx)
+	b.overflow(ctx, start)
 	for i := range b.items {
 		if it := &b.items[i]; it.claim != nil {
 			it.settle(b.agent, it.claim.Out, it.claim.Err)
@@ -368,6 +379,10 @@ func (b *Batch) drop() {
 		b.group.Release()
 		b.group = nil
 	}
+	for _, g := range b.more {
+		g.Release()
+	}
+	b.more = b.more[:0]
 }
 
 func (b *Batch) concludeAll() {
@@ -460,6 +475,9 @@ func (b *Batch) refund(i int, it *item) {
 	b.patience = min(b.patience, deadline)
 	c := b.refunds.Claim()
 	c.Bucket, c.Terms, c.Op, c.N = *name, it.terms, limit.Refund, it.n
+	if it.claim != nil {
+		c.Part = it.claim.Part
+	}
 	c.Deadline = refundPatience
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spillgate/spillgate/agent/split"
 	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/hotkeys"
 	"github.com/spillgate/spillgate/limit"
@@ -29,6 +30,12 @@ type Config struct {
 	StoreTimeout time.Duration
 	// Hotkeys says which buckets are hot: those are answered from leases. Not used on a direct store.
 	Hotkeys hotkeys.Config
+	// SplitOps is the number of entries per second on one bucket, of all agents, from which it is divided over several masters, if the
+	// store has them. Lower divides earlier, and a divided bucket costs more entries. Default 5,000; below 0 never
+	// divides, and ends what other agents have divided.
+	SplitOps int64
+	// OnSplit, if set, is told when a bucket is divided, and when it is whole again. It must not block.
+	OnSplit func(split.Event)
 	// OnCall, if set, is told of every call to the store. It must not block.
 	OnCall func(batcher.CallInfo)
 }
@@ -39,6 +46,9 @@ func (c *Config) ensureDefaults() {
 	}
 	if c.Hotkeys.Top == 0 {
 		c.Hotkeys.Top = 1000
+	}
+	if c.SplitOps == 0 {
+		c.SplitOps = 5000
 	}
 	if c.StoreTimeout == 0 {
 		c.StoreTimeout = max(50*time.Millisecond, c.Deadline)

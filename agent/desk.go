@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/agent/lease"
+	"github.com/spillgate/spillgate/agent/split"
 	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/hotkeys"
 	"github.com/spillgate/spillgate/limit"
@@ -19,30 +20,43 @@ const tendEvery = 100 * time.Millisecond
 // desk is a lease.Desk with what it lives on: a clock, a memory, and a goroutine that tends it.
 type desk struct {
 	*lease.Desk
-	start  time.Time
-	memory *memory
-	active active
-	secret *limit.Secret // that named the buckets held; tend's own
-	stop   chan struct{}
-	done   sync.WaitGroup
+	start   time.Time
+	tracker *hotkeys.Tracker
+	splits  *split.Table
+	// splitOps is the threshold of splits; 0 never splits.
+	splitOps int64
+	memory   *memory
+	active   active
+	secret   *limit.Secret // that named the buckets held; tend's own
+	stop     chan struct{}
+	done     sync.WaitGroup
 }
 
-func newDesk(cfg hotkeys.Config, b *batcher.Batcher) (*desk, error) {
-	tracker, err := hotkeys.New(cfg)
+func newDesk(cfg *Config, b *batcher.Batcher) (*desk, error) {
+	tracker, err := hotkeys.New(cfg.Hotkeys)
 	if err != nil {
 		return nil, err
 	}
-	d := &desk{start: time.Now(), stop: make(chan struct{})}
+	d := &desk{start: time.Now(), tracker: tracker, splitOps: max(0, cfg.SplitOps), stop: make(chan struct{})}
+	d.splits = split.NewTable(split.Config{Threshold: d.splitOps, Divisible: divisible(cfg.Store), Clock: d.now, Send: b.Send, Seed: rand.Uint64(), OnEvent: cfg.OnSplit})
 	if d.memory, err = newMemory(); err != nil {
 		return nil, err
 	}
 	d.Desk, err = lease.NewDesk(lease.Config{Tracker: tracker, Memory: d.memory, Clock: d.now, Send: b.Send,
-		Most: 2 * cfg.Top, Seed: rand.Uint64(), Stripes: stripes(runtime.GOMAXPROCS(0))})
+		Splits: d.splits, Most: 2 * cfg.Hotkeys.Top, Seed: rand.Uint64(), Stripes: stripes(runtime.GOMAXPROCS(0))})
 	if err != nil {
 		d.memory.close()
 		return nil, err
 	}
 	return d, nil
+}
+
+// divisible says how to find out whether a store can divide a bucket.
+func divisible(store batcher.Store) func() bool {
+	if d, ok := store.(batcher.Divisible); ok {
+		return d.Divisible
+	}
+	return func() bool { return false }
 }
 
 // stripes of large leases for so many cores.
@@ -72,6 +86,7 @@ func (d *desk) tend(store batcher.Store) {
 			if secret, ok := store.Secret(); ok && secret != d.secret {
 				if d.secret != nil {
 					d.Close() // the store lost its data: the buckets have other names now
+					d.splits.Clear()
 				}
 				d.secret = secret
 			}

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/spillgate/spillgate/agent/lease"
+	"github.com/spillgate/spillgate/agent/split"
 	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/limit"
 )
@@ -40,9 +41,11 @@ type Count struct {
 type Stats struct {
 	// Checks by outcome and reason; combinations that did not occur are left out.
 	Checks []Count
-	// Batcher and Leases are zero on a direct store.
+	// Batcher, Leases and Splits are zero on a direct store.
 	Batcher batcher.Stats
 	Leases  lease.Stats
+	// Splits of buckets, as this agent learned of them.
+	Splits split.Totals
 }
 
 // Stats returns the totals. Checks in progress are not counted yet.
@@ -50,6 +53,7 @@ func (a *Agent) Stats() Stats {
 	var s Stats
 	if a.desk != nil {
 		s.Leases = a.desk.Stats()
+		s.Splits = a.desk.splits.Stats()
 	}
 	for _, r := range limit.Reasons() {
 		var admitted, denied uint64

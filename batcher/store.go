@@ -82,6 +82,13 @@ type Store interface {
 	Apply(ctx context.Context, shard int, entries []*Entry)
 }
 
+// Divisible is a Store that can divide a bucket over several masters.
+type Divisible interface {
+	Store
+	// Divisible reports whether it can now.
+	Divisible() bool
+}
+
 // Direct is a store that answers without waiting. It needs no batching: the
 // agent calls it on the caller's goroutine.
 type Direct interface {

@@ -27,7 +27,7 @@ type Rule struct {
 	// Root begins the ids of the rule's buckets: domain and name, as limit.AppendPart writes them. The values
 	// that Vary points to follow.
 	Root []byte
-	// NoSplit forbids to divide a viral bucket of the rule (split: off). Nothing splits in this version.
+	// NoSplit forbids to divide a viral bucket of the rule (split: off).
 	NoSplit bool
 }
 

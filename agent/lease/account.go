@@ -9,11 +9,18 @@ import (
 
 // owed is the account of one grant, which the store has not been told yet.
 type owed struct {
+	where             where
 	epoch             int64
 	settled, returned limit.Tokens
 	// until is when the account is void: the leases it is of have ended, and should the store's clock have been set
 	// back, their epoch may come again.
 	until int64
+}
+
+// where a grant came from: which part of the bucket, and the start of the record there.
+type where struct {
+	index int // 0 is home
+	start int64
 }
 
 // Totals count tokens and requests of a Holding, or of many.
@@ -47,7 +54,7 @@ func (h *Holding) retireLocked(g *Grant, now int64) {
 	switch {
 	case left == 0:
 	case now < g.expires:
-		h.oweLocked(g.epoch, left, left, g.expires)
+		h.oweLocked(g.where, g.epoch, left, left, g.expires)
 		h.mu.totals.Returned += uint64(left)
 	default:
 		h.mu.totals.Expired += uint64(left)
@@ -64,22 +71,22 @@ func (h *Holding) accountLocked(g *Grant, left limit.Tokens) {
 	g.accounted += spent
 	h.mu.spent += spent
 	h.mu.totals.Spent += uint64(spent)
-	h.oweLocked(g.epoch, spent, 0, g.expires)
+	h.oweLocked(g.where, g.epoch, spent, 0, g.expires)
 }
 
 // oweLocked adds to what the store is to be told.
-func (h *Holding) oweLocked(epoch int64, settled, returned limit.Tokens, until int64) {
+func (h *Holding) oweLocked(at where, epoch int64, settled, returned limit.Tokens, until int64) {
 	if settled == 0 {
 		return
 	}
 	for i := range h.mu.owed {
-		if o := &h.mu.owed[i]; o.epoch == epoch && o.until == until {
+		if o := &h.mu.owed[i]; o.where == at && o.epoch == epoch && o.until == until {
 			o.settled += settled
 			o.returned += returned
 			return
 		}
 	}
-	h.mu.owed = append(h.mu.owed, owed{epoch, settled, returned, until})
+	h.mu.owed = append(h.mu.owed, owed{at, epoch, settled, returned, until})
 }
 
 // harvestLocked brings the account of the grants up to date.
@@ -101,32 +108,59 @@ func (h *Holding) giveBackLocked(g *Grant) {
 	back := g.purse.drain(g.held() - keep)
 	g.back.Add(int64(back))
 	g.accounted += back
-	h.oweLocked(g.epoch, back, back, g.expires)
+	h.oweLocked(g.where, g.epoch, back, back, g.expires)
 	h.mu.totals.Returned += uint64(back)
 }
 
-// takeOwedLocked moves the account of one epoch into a request: for a caller who needs them, that with tokens
-// that come back; else the largest. The others go with the next requests, or end by themselves.
+// takeOwedLocked moves the account of one epoch into a request, of those of the part that it goes to: for a caller who needs
+// them, that with tokens that come back; else the largest. The others go with the next requests, or end by themselves.
 func (h *Holding) takeOwedLocked(r *Request, need limit.Tokens) {
-	h.mu.owed = slices.DeleteFunc(h.mu.owed, func(o owed) bool { return r.Sent >= o.until })
-	if len(h.mu.owed) == 0 {
-		return
-	}
-	best := h.mu.owed[0]
-	for _, o := range h.mu.owed[1:] {
-		if need > 0 && o.returned > best.returned || (need == 0 || o.returned == best.returned) && o.settled > best.settled {
+	h.dropVoidLocked(r.Sent)
+	var best *owed
+	for i := range h.mu.owed {
+		o := &h.mu.owed[i]
+		switch {
+		case o.where.index != r.Part.At():
+		case best == nil, need > 0 && o.returned > best.returned,
+			(need == 0 || o.returned == best.returned) && o.settled > best.settled:
 			best = o
 		}
 	}
-	r.Ask.Epoch, r.until = best.epoch, best.until
+	if best == nil {
+		return
+	}
+	from, epoch := best.where, best.epoch
+	r.from, r.until, r.Ask.Epoch = from, best.until, epoch
+	if from.index == 0 {
+		r.Ask.Origin = from.start
+	}
 	for _, o := range h.mu.owed {
-		if o.epoch == best.epoch {
+		if o.where == from && o.epoch == epoch {
 			r.Ask.Settled += o.settled
 			r.Ask.Returned += o.returned
 			r.until = min(r.until, o.until)
 		}
 	}
-	h.mu.owed = slices.DeleteFunc(h.mu.owed, func(o owed) bool { return o.epoch == best.epoch })
+	h.mu.owed = slices.DeleteFunc(h.mu.owed, func(o owed) bool { return o.where == from && o.epoch == epoch })
+}
+
+// dropVoidLocked forgets accounts that no store would take: their leases have ended, or the part that they are of.
+func (h *Holding) dropVoidLocked(now int64) {
+	h.mu.owed = slices.DeleteFunc(h.mu.owed, func(o owed) bool {
+		_, lives := h.namedLocked(now, o.where)
+		return now >= o.until || !lives
+	})
+}
+
+// namedLocked names the part that a grant came from to the store; ok is false if it is no more.
+func (h *Holding) namedLocked(now int64, at where) (p *limit.Part, ok bool) {
+	if at.index == 0 {
+		return nil, true
+	}
+	if s := h.spread.Load(); s != nil {
+		return s.Named(now, at.index, at.start)
+	}
+	return nil, false
 }
 
 // State is what a Holding has at the moment.

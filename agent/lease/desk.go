@@ -9,6 +9,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/spillgate/spillgate/agent/split"
 	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/hotkeys"
 	"github.com/spillgate/spillgate/limit"
@@ -22,6 +23,8 @@ type Config struct {
 	Memory Memory
 	// Clock is a monotonic clock in nanoseconds.
 	Clock func() int64
+	// Splits knows which buckets are divided; Desk.Tend tends it too. Default: one that divides nothing.
+	Splits *split.Table
 	// Send gives a claim to the batcher. An error means that it was not taken.
 	Send func(*batcher.Claim) error
 	// Most Holdings at a time; a bucket that becomes hot beyond it is decided as a cold one. Default 2,000.
@@ -79,6 +82,9 @@ func NewDesk(cfg Config) (*Desk, error) {
 	if cfg.Tracker == nil || cfg.Memory == nil || cfg.Clock == nil || cfg.Send == nil {
 		return nil, errors.New("lease: Tracker, Memory, Clock and Send are required")
 	}
+	if cfg.Splits == nil {
+		cfg.Splits = split.NewTable(split.Config{Clock: cfg.Clock, Send: cfg.Send, Seed: cfg.Seed})
+	}
 	if cfg.Most < 1 {
 		return nil, fmt.Errorf("lease: Most is %d, it must be at least 1", cfg.Most)
 	}
@@ -93,6 +99,8 @@ type Check struct {
 	Terms     *limit.Terms
 	N         limit.Tokens
 	Allowance limit.Tokens // above 0 for optimistic rules, where nothing has to be taken back
+	// Whole says that the bucket must not be split.
+	Whole bool
 	// Active counts the distinct buckets of the rule; nil does not.
 	Active *hotkeys.Distinct
 }
@@ -124,6 +132,7 @@ func (d *Desk) Hot(id []byte, c *Check, at int64, out *limit.Decision) (r Ruling
 			return r, true
 		}
 		h.terms.Store(c.Terms)
+		h.whole.Store(c.Whole) // other terms, another version of the rule
 	}
 	return d.holds(h, c, whose(id), at, out), true
 }
@@ -240,6 +249,8 @@ func (d *Desk) promote(id []byte, b *limit.Bucket, c *Check, now int64) *Holding
 	rate, _ := d.cfg.Tracker.Rate(now, b.Sum())
 	h := New(id, b, c.Terms, now, rate, d.cfg.Seed)
 	h.active, h.stripes = c.Active, d.cfg.Stripes
+	h.whole.Store(c.Whole)
+	h.spread.Store(d.cfg.Splits.Watch(id, b, c.Terms, c.Whole))
 	there := d.table.insert(h)
 	if there == h {
 		d.count(func(n *Counts) { n.Promoted++ })
@@ -256,6 +267,9 @@ func (d *Desk) charge(r *Ruling, b *limit.Bucket, c *Check, now int64, out *limi
 		return false
 	}
 	claim := &batcher.Claim{Bucket: *b, Terms: c.Terms, Op: limit.Charge, N: c.N, Lazy: true, Done: d.charged}
+	if s := d.cfg.Splits.Find(b); s != nil {
+		claim.Part, _ = s.Choose(now, c.Terms, 1, 0)
+	}
 	if d.cfg.Send(claim) != nil {
 		d.credits.heard(b.Sum(), c.N, now)
 		return false
@@ -273,6 +287,10 @@ func (d *Desk) charge(r *Ruling, b *limit.Bucket, c *Check, now int64, out *limi
 // charged is told of the outcome of a charge.
 func (d *Desk) charged(c *batcher.Claim) {
 	now, sum, t := d.cfg.Clock(), c.Bucket.Sum(), c.Terms
+	if s := d.cfg.Splits.Find(&c.Bucket); s != nil {
+		d.cfg.Splits.Learn(s, c)
+		c.Out.Level = s.Level(now, c.Part.At(), c.Out.Level)
+	}
 	if c.Err != nil {
 		d.credits.block(sum, c.N, now, now+int64(t.Class.Duration(t.Depth)))
 		d.count(func(n *Counts) { n.ChargesLost += uint64(c.N) })
@@ -384,9 +402,10 @@ func (d *Desk) Forget(id []byte, b *limit.Bucket) {
 
 // order sends a request of a Holding.
 func (d *Desk) order(h *Holding, r Request, lazy bool) {
-	c := &batcher.Claim{Bucket: h.Bucket, Terms: h.terms.Load(), Op: limit.Lease, N: r.Want, Ask: r.Ask, Lazy: lazy}
+	c := &batcher.Claim{Bucket: h.Bucket, Terms: h.terms.Load(), Op: limit.Lease, N: r.Want, Ask: r.Ask, Part: r.Part, Lazy: lazy}
 	c.Done = func(c *batcher.Claim) {
 		a := Answer{Out: c.Out, Rode: c.Rode, Call: c.Call, Failed: c.Err != nil, NotRun: errors.Is(c.Err, batcher.ErrNotRun)}
+		d.divided(h, c, &a)
 		now := d.cfg.Clock()
 		h.Apply(r, a, now)
 		d.settle(h, h.Late(now))
@@ -399,7 +418,7 @@ func (d *Desk) order(h *Holding, r Request, lazy bool) {
 // settle sends requests of a Holding that has ended. What cannot be sent ends by itself in the store.
 func (d *Desk) settle(h *Holding, requests []Request) {
 	for _, r := range requests {
-		_ = d.cfg.Send(&batcher.Claim{Bucket: h.Bucket, Terms: h.terms.Load(), Op: limit.Lease, Ask: r.Ask, Lazy: true})
+		_ = d.cfg.Send(&batcher.Claim{Bucket: h.Bucket, Terms: h.terms.Load(), Op: limit.Lease, Ask: r.Ask, Part: r.Part, Lazy: true})
 	}
 }
 
@@ -448,6 +467,7 @@ func (d *Desk) Tend() {
 		}
 	}
 	d.credits.sweep(now)
+	d.cfg.Splits.Tend()
 }
 
 // Close ends all Holdings.

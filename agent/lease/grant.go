@@ -22,6 +22,7 @@ type Grant struct {
 	lag       int64
 
 	tokens limit.Tokens
+	where  where
 	epoch  int64
 	// accounted are tokens of which the store was told, or will be: spent or returned. Under the
 	// Holding's lock.

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spillgate/spillgate/agent/split"
 	"github.com/spillgate/spillgate/hotkeys"
 	"github.com/spillgate/spillgate/limit"
 )
@@ -45,12 +46,15 @@ type Holding struct {
 
 	id     string            // of the bucket, as the caller builds it
 	active *hotkeys.Distinct // of its rule; may be nil
+	whole  atomic.Bool       // its rule forbids to split
 	// stripes of large grants, a power of two.
 	stripes int
 	terms   atomic.Pointer[limit.Terms] // replaced by equal ones only
 	cur     atomic.Pointer[Grant]       // never nil
 	other   atomic.Bool                 // somebody came with other terms
-	asked   atomic.Bool                 // a request is due or in flight: Judge reports Renew once
+	// spread knows whether the bucket is divided; nil if nobody said so.
+	spread atomic.Pointer[split.Spread]
+	asked  atomic.Bool // a request is due or in flight: Judge reports Renew once
 
 	missed atomic.Int64 // tokens asked for and not spent here, since the last request
 	denied atomic.Int64 // checks denied here, in all
@@ -168,9 +172,11 @@ func (h *Holding) Unspend(s Spent) bool {
 type Request struct {
 	Want limit.Tokens // the N of the entry
 	Ask  limit.Ask
-	Sent int64 // when it was planned: the lease counts from here
+	Part *limit.Part // where it goes; nil is home
+	Sent int64       // when it was planned: the lease counts from here
 
-	until int64 // of the account in Ask
+	from  where // of the account in Ask
+	until int64 // the same
 }
 
 // Step is what to do for a check that Judge left to the store.
@@ -245,6 +251,9 @@ func (h *Holding) requestLocked(now int64, need limit.Tokens) Request {
 	}
 	want -= float64(cur.held() + h.mu.next.held())
 	r := Request{Want: limit.Tokens(max(0, min(want, float64(h.terms.Load().Burst)))), Sent: now}
+	if s := h.spread.Load(); s != nil {
+		r.Part, _ = s.Choose(now, h.terms.Load(), max(1, need), 0)
+	}
 	r.Ask.Presence = max(1, min(limit.Presence, (now-h.mu.lastAsk)*limit.Presence/ttl))
 	h.takeOwedLocked(&r, need)
 	h.mu.lastAsk, h.mu.inFlight = now, true
@@ -255,11 +264,29 @@ func (h *Holding) requestLocked(now int64, need limit.Tokens) Request {
 
 // Answer is the store's reply to a request.
 type Answer struct {
-	Out    limit.Outcome // Granted without the tokens of Rode
+	Out    limit.Outcome // Granted without the tokens of Rode; of a divided bucket, the level of the whole
+	Start  int64         // of home's record, as the reply said it; 0 if it said none
+	Ways   int64         // sub-buckets of the bucket; 0 or 1 while it is whole
 	Rode   limit.Tokens  // tokens of the lease that callers took who had waited for them
 	Call   uint64        // that carried it
 	Failed bool          // there is no reply
 	NotRun bool          // and the store certainly did not run the request
+}
+
+// where says where the tokens of a reply came from.
+func (r *Request) where(a *Answer) where {
+	if at := r.Part.At(); at > 0 {
+		return where{at, r.Part.Split.Start}
+	}
+	return where{0, a.Start}
+}
+
+// expires is when the tokens of a reply may not be spent any more.
+func (r *Request) expires(a *Answer) int64 {
+	if term := a.Out.Term; term > 0 && term < ttl {
+		return r.Sent + term - term/64
+	}
+	return r.Sent + spendable
 }
 
 // Apply takes the reply.
@@ -272,13 +299,13 @@ func (h *Holding) Apply(r Request, a Answer, now int64) {
 		// A settlement is sent at most once: of one that may have run nothing is known, and the
 		// store's record ends by itself. What was to come back ends with it.
 		if spent := r.Ask.Settled - r.Ask.Returned; a.NotRun && spent > 0 {
-			h.oweLocked(r.Ask.Epoch, spent, 0, r.until)
+			h.oweLocked(r.from, r.Ask.Epoch, spent, 0, r.until)
 		}
 		h.mu.pauseTo = now + h.jitterLocked(leastHint)
 		h.asked.Store(false)
 		return
 	}
-	h.oweLocked(a.Out.Epoch, a.Rode, 0, r.Sent+spendable)
+	h.oweLocked(r.where(&a), a.Out.Epoch, a.Rode, 0, r.expires(&a))
 	h.mu.totals.Granted += uint64(a.Out.Granted)
 	h.mu.totals.Rode += uint64(a.Rode)
 	g := h.grantLocked(r, &a, now)
@@ -303,13 +330,14 @@ func (h *Holding) Apply(r Request, a Answer, now int64) {
 // grantLocked makes a Grant of a reply.
 func (h *Holding) grantLocked(r Request, a *Answer, now int64) *Grant {
 	t, out := h.terms.Load(), &a.Out
-	g := &Grant{terms: t, call: a.Call, tokens: out.Granted, epoch: out.Epoch, expires: r.Sent + spendable, asOf: now, level: out.Level, lag: out.Lag,
+	g := &Grant{terms: t, call: a.Call, tokens: out.Granted, where: r.where(a), epoch: out.Epoch, expires: r.expires(a), asOf: now, level: out.Level, lag: out.Lag,
 		fullAt: now + int64(t.Class.Duration(out.Level))}
 	g.purse.fill(out.Granted, h.stripes)
 	free := t.Remaining(out.Level)
-	h.mu.fill, h.mu.contenders = float64(free)/float64(t.Burst), out.Contenders
-	hint := h.hintLocked(out.Contenders)
-	if free == 0 || free < min(limit.Tokens(out.Contenders), t.Burst/scarce) {
+	contenders := out.Contenders * max(1, a.Ways) // agents spread over the parts
+	h.mu.fill, h.mu.contenders = float64(free)/float64(t.Burst), contenders
+	hint := h.hintLocked(contenders)
+	if free == 0 || free < min(limit.Tokens(contenders), t.Burst/scarce) {
 		// Less than one for each who asks, and not because the bucket is that small. Deny until there may be one more, and
 		// ask then.
 		truth := int64(0)
@@ -326,6 +354,9 @@ func (h *Holding) grantLocked(r Request, a *Answer, now int64) *Grant {
 	g.low = int64(h.mu.demand * float64(roundTrips*h.mu.roundTrip))
 	if out.Granted+a.Rode < r.Want {
 		g.low, g.renewAt = -1, min(g.renewAt, now+hint)
+		if a.Ways > 1 && g.denyUntil == 0 {
+			g.renewAt = now + 1 // another part has more
+		}
 	}
 	h.mu.pauseTo = 0
 	return g
@@ -344,10 +375,28 @@ func (h *Holding) Tend(now int64) (checks int64, r Request, send bool) {
 	if checks > 0 {
 		h.mu.seenDemand = now
 	}
-	if h.mu.inFlight || now-h.mu.seenDemand < idleAfter {
+	switch {
+	case h.mu.inFlight:
 		return checks, r, false
+	case now-h.mu.seenDemand >= idleAfter:
+		return checks, r, h.settleLocked(now, &r)
 	}
-	return checks, r, h.settleLocked(now, &r)
+	return checks, r, h.elsewhereLocked(now, &r)
+}
+
+// elsewhereLocked makes a request that settles an account of another part than that in use. It is false if there is none.
+func (h *Holding) elsewhereLocked(now int64, r *Request) bool {
+	s := h.spread.Load()
+	if s == nil || len(h.mu.owed) == 0 {
+		return false
+	}
+	here, _ := s.Choose(now, h.terms.Load(), 1, 0)
+	for _, o := range h.mu.owed {
+		if o.where.index != here.At() {
+			return h.accountOfLocked(now, o.where, r)
+		}
+	}
+	return false
 }
 
 // settleLocked makes a request that wants nothing: all that is held goes back. It is false if there is
@@ -358,7 +407,17 @@ func (h *Holding) settleLocked(now int64, r *Request) bool {
 		h.retireLocked(h.mu.next, now)
 		h.mu.next = nil
 	}
-	*r = Request{Sent: now}
+	h.dropVoidLocked(now)
+	return len(h.mu.owed) > 0 && h.accountOfLocked(now, h.mu.owed[0].where, r)
+}
+
+// accountOfLocked makes a request that wants nothing and tells the account of one part. It is false if that is no more.
+func (h *Holding) accountOfLocked(now int64, at where, r *Request) bool {
+	part, ok := h.namedLocked(now, at)
+	if !ok {
+		return false
+	}
+	*r = Request{Sent: now, Part: part}
 	h.takeOwedLocked(r, 0)
 	if r.Ask.Settled == 0 {
 		return false

@@ -1,0 +1,145 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spillgate/spillgate/agent/split"
+	"github.com/spillgate/spillgate/batcher"
+	"github.com/spillgate/spillgate/hotkeys"
+	"github.com/spillgate/spillgate/limit"
+)
+
+// In this file is what a batch does with buckets that are divided: where its claims go, and that they go on to other
+// sub-buckets before a check is denied.
+
+// watch counts a check of an exact rule for the tracker, and has a hot bucket watched. Those of other rules
+// are counted by the desk.
+func (b *Batch) watch(it *item, name *limit.Bucket) {
+	d := b.agent.desk
+	if it.op != limit.Take || it.n == 0 || it.n > it.terms.Burst || d.splitOps <= 0 || it.noSplit() {
+		return
+	}
+	if d.tracker.Touch(b.now, name.Sum(), 1) == hotkeys.Hot {
+		d.splits.Watch(b.id, name, it.terms, false)
+	}
+}
+
+// noSplit reports whether the item's rule forbids to split.
+func (it *item) noSplit() bool { return it.rule != nil && it.rule.NoSplit }
+
+// choose names the part of the bucket that an item's claim goes to.
+func (b *Batch) choose(it *item) {
+	if it.op != limit.Take {
+		return
+	}
+	if it.spread = b.agent.desk.splits.Find(&it.claim.Bucket); it.spread != nil {
+		it.spread.KeepWhole(it.noSplit())
+		it.claim.Part, _ = it.spread.Choose(b.now, it.terms, it.n, 0)
+	}
+}
+
+// overflow sends claims on to other parts of their buckets, as long as some part may have what they need and there is
+// time. Each part is asked once.
+func (b *Batch) overflow(ctx context.Context, start time.Time) {
+	for ctx.Err() == nil {
+		var g *batcher.Group
+		for i := range b.items {
+			it := &b.items[i]
+			if it.claim == nil || it.claim == it.last {
+				continue
+			}
+			it.last = it.claim
+			part, again := b.learn(it)
+			if !again {
+				continue
+			}
+			left := b.agent.deadline(it.rule) - time.Since(start)
+			if left <= 0 {
+				continue
+			}
+			if g == nil {
+				g = b.agent.batcher.Group()
+				b.more = append(b.more, g)
+			}
+			it.goOn(g.Claim(), part, left)
+		}
+		if g == nil {
+			return
+		}
+		g.Submit()
+		g.Wait(ctx)
+	}
+}
+
+// goOn makes c the item's claim, on another part. What it gets too late is refunded, if a part has denied before.
+func (it *item) goOn(c *batcher.Claim, part *limit.Part, deadline time.Duration) {
+	old := it.claim
+	c.Bucket, c.Terms, c.Op, c.N, c.Keep = old.Bucket, old.Terms, old.Op, old.N, old.Keep && !it.heard
+	c.Part, c.Deadline = part, deadline
+	it.claim = c
+}
+
+// learn takes in what the item's claim brought, and says whether another part is to be asked.
+func (b *Batch) learn(it *item) (part *limit.Part, again bool) {
+	c, d := it.claim, b.agent.desk
+	if it.spread == nil {
+		if c.Split == nil || c.Split.Ways == 0 {
+			return nil, false
+		}
+		if it.spread = d.splits.Watch(c.Bucket.ID(), &c.Bucket, it.terms, it.noSplit()); it.spread == nil {
+			return nil, false
+		}
+	}
+	d.splits.Learn(it.spread, c)
+	part, again = it.next(d.now())
+	switch {
+	case again:
+		if it.n > 0 && c.Err == nil {
+			it.spread.Overflowed()
+		}
+	case c.Err == nil:
+		c.Out.Level = it.spread.Level(d.now(), c.Part.At(), c.Out.Level)
+	case it.heard && it.op == limit.Take:
+		// The parts that answered have nothing: what one that did not answer might have had is not given away by a policy.
+		c.Err, c.Out = nil, limit.Outcome{Level: it.terms.Depth}
+	}
+	return part, again
+}
+
+// next is the part that is to be asked after the item's claim has come back; again is false if none is.
+func (it *item) next(now int64) (part *limit.Part, again bool) {
+	c := it.claim
+	it.tried |= 1 << c.Part.At()
+	switch {
+	case c.Err == nil:
+		it.heard = true
+	case errors.Is(c.Err, batcher.ErrStale):
+		it.tried &^= 1 // home knows better
+	case !errors.Is(c.Err, batcher.ErrNotRun):
+		return nil, false
+	}
+	switch {
+	case it.op == limit.Reset && c.Err == nil:
+		return it.spread.Untried(now, it.tried)
+	case it.op != limit.Take, c.Err == nil && it.n > 0 && c.Out.Granted >= it.n:
+		return nil, false
+	}
+	return it.spread.Choose(now, it.terms, it.n, it.tried)
+}
+
+// waitForParts makes the wait of a denial that until some part has what is needed.
+func (it *item) waitForParts(a *Agent) {
+	if it.spread != nil && it.decision.Reason == limit.OverLimit && it.spread.Ways() > 1 {
+		it.decision.RetryAfter = it.spread.Wait(a.desk.now(), it.n)
+	}
+}
+
+// Splits lists the buckets that are divided over several masters, as far as this agent knows, in no order.
+func (a *Agent) Splits() []split.Info {
+	if a.desk == nil {
+		return nil
+	}
+	return a.desk.splits.Divided()
+}

@@ -1,0 +1,412 @@
+package split
+
+import (
+	"errors"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/spillgate/spillgate/batcher"
+	"github.com/spillgate/spillgate/limit"
+)
+
+// Times in nanoseconds.
+const (
+	// touchEvery is how often home hears of a divided bucket, at the latest.
+	touchEvery = int64(500 * time.Millisecond)
+	// touchOps is after how many entries home hears of a bucket that is whole, and touchPause how soon again.
+	touchOps   = 32
+	touchPause = int64(20 * time.Millisecond)
+	// moveEvery is how long an agent begins at the same part.
+	moveEvery = int64(time.Second)
+	// failFor is how long a part is passed over whose master did not answer.
+	failFor = int64(time.Second)
+	// idleAfter: who has not used a bucket for so long does not touch it any more.
+	idleAfter = int64(5 * time.Second)
+	// costFor is how long a cost is remembered that needs more than a part.
+	costFor = int64(time.Minute)
+	// mergeSpread is the time over which agents begin to merge that all see the load go.
+	mergeSpread = int64(100 * time.Millisecond)
+	// mergeAgain is the pause after a merge that did not come about.
+	mergeAgain = int64(300 * time.Millisecond)
+	// wholeSoon is what a caller is told to wait whose cost no part can hold, while the bucket is being made whole.
+	wholeSoon = 250 * time.Millisecond
+)
+
+// Spread is what an agent knows of one bucket that is, or may become, divided. Safe for concurrent use; all
+// times are nanoseconds of one monotonic clock.
+type Spread struct {
+	Bucket limit.Bucket
+
+	id   []byte
+	seed uint64
+
+	mu struct {
+		sync.Mutex
+		terms *limit.Terms
+		off   bool        // the rule forbids to split
+		split limit.Split // as home said last; Ways 0: whole
+		ends  int64       // from then on sub-buckets refuse
+		parts []part      // by index, while divided
+		heard uint64      // the call that brought the last news of home
+
+		ops     int64 // entries since the last touch
+		touched int64
+		stale   bool // a sub-bucket refused: home is to be asked
+		used    int64
+		cost    limit.Tokens // the largest of late
+		costAt  int64
+
+		merge  merge
+		random uint64
+		totals Totals
+	}
+}
+
+// part is what is known of one sub-bucket.
+type part struct {
+	terms  limit.Terms
+	level  limit.Ticks
+	lag    int64
+	asOf   int64
+	call   uint64 // that brought it
+	heard  bool   // it has answered; else level is what it had at most
+	failTo int64  // its master did not answer: not before then
+	ops    uint64
+}
+
+// New returns a Spread that knows nothing. id is the bucket's as the caller builds it.
+func New(id []byte, b *limit.Bucket, t *limit.Terms, now int64, seed uint64) *Spread {
+	s := &Spread{Bucket: *b, id: append([]byte(nil), id...), seed: seed}
+	s.mu.terms, s.mu.touched, s.mu.used = t, now, now
+	s.mu.random = seed ^ b.Sum().Lo | 1
+	return s
+}
+
+// KeepWhole says whether the bucket's rule forbids to split it.
+func (s *Spread) KeepWhole(off bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.off = off
+}
+
+// setLocked takes the terms of the entry at hand.
+func (s *Spread) setLocked(t *limit.Terms) {
+	old := s.mu.terms
+	if t == old {
+		return
+	}
+	s.mu.terms = t
+	switch {
+	case *t == *old:
+	case t.Class != old.Class: // another cell, which is not divided yet
+		s.mu.split, s.mu.parts, s.mu.stale, s.mu.merge = limit.Split{}, nil, false, merge{}
+	default:
+		for i := range s.mu.parts {
+			s.mu.parts[i].terms = t.Part(len(s.mu.parts), i)
+		}
+	}
+}
+
+// dividedLocked reports whether sub-buckets can be asked.
+func (s *Spread) dividedLocked(now int64) bool {
+	return len(s.mu.parts) > 0 && now < s.mu.ends && !s.mu.stale
+}
+
+// Choose says where an entry for n tokens goes: nil is home. tried has a bit for each part that the check has
+// asked. ok is false when there is nothing more to ask: no part that was not asked can have n tokens.
+func (s *Spread) Choose(now int64, t *limit.Terms, n limit.Tokens, tried uint64) (p *limit.Part, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.setLocked(t)
+	s.mu.used = now
+	s.noteCostLocked(now, n)
+	if !s.dividedLocked(now) {
+		return nil, tried&1 == 0
+	}
+	if n > s.mu.parts[0].terms.Burst { // the largest
+		return nil, tried == 0
+	}
+	best := s.bestLocked(now, n, tried)
+	if best < 0 {
+		return nil, false
+	}
+	return s.partLocked(best), true
+}
+
+// bestLocked is the part to ask: the own one if it may have the tokens, else the fullest. Of a check that has not
+// asked any yet, one is asked in any case. -1 if there is none.
+func (s *Spread) bestLocked(now int64, n limit.Tokens, tried uint64) int {
+	own := s.ownLocked(now)
+	best, most, soonest, wait := -1, limit.Tokens(-1), -1, int64(math.MaxInt64)
+	for i := range s.mu.parts {
+		p := &s.mu.parts[i]
+		if tried&(1<<i) != 0 || n > p.terms.Burst || now < p.failTo {
+			continue
+		}
+		has := p.tokens(now)
+		if n == 0 && p.heard && tried != 0 {
+			continue // a look asks those of which nothing is known
+		}
+		if has >= n {
+			if i == own {
+				return i
+			}
+			if has > most {
+				best, most = i, has
+			}
+		}
+		if w := p.wait(now, n); w < wait {
+			soonest, wait = i, w
+		}
+	}
+	if best >= 0 || tried != 0 {
+		return best
+	}
+	if soonest < 0 { // all fail: the own one shall say so
+		return own
+	}
+	return soonest
+}
+
+// ownLocked is the part where this agent begins. It moves on from time to time: few agents, each at a random part, would load
+// some masters twice as much as others.
+func (s *Spread) ownLocked(now int64) int {
+	return int((s.seed%limit.MaxWays + uint64(now/moveEvery)) % uint64(len(s.mu.parts)))
+}
+
+// partLocked names a part to the store; nil is home.
+func (s *Spread) partLocked(index int) *limit.Part {
+	if index == 0 {
+		return nil
+	}
+	return &limit.Part{Index: index, Split: s.mu.split}
+}
+
+// Untried is a part that a check has not asked yet, whatever it may have; ok is false if there is none.
+func (s *Spread) Untried(now int64, tried uint64) (p *limit.Part, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.dividedLocked(now) {
+		return nil, false
+	}
+	for i := range s.mu.parts {
+		if tried&(1<<i) == 0 {
+			return s.partLocked(i), true
+		}
+	}
+	return nil, false
+}
+
+// Named is the part of an index while the split of that start lasts; else ok is false. Index 0 is always there.
+func (s *Spread) Named(now int64, index int, start int64) (p *limit.Part, ok bool) {
+	if index == 0 {
+		return nil, true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.dividedLocked(now) || s.mu.split.Start != start || index >= len(s.mu.parts) {
+		return nil, false
+	}
+	return s.partLocked(index), true
+}
+
+// tokens are what a part has now, as far as is known.
+func (p *part) tokens(now int64) limit.Tokens { return p.terms.Remaining(p.levelAt(now)) }
+
+func (p *part) levelAt(now int64) limit.Ticks {
+	class := &p.terms.Class
+	passed := min(max(0, now-p.asOf-p.lag), int64(class.Length))
+	return max(0, p.level-class.Ticks(passed))
+}
+
+// wait is how long until a part may have n tokens.
+func (p *part) wait(now int64, n limit.Tokens) int64 {
+	missing := p.level + limit.Ticks(n)*p.terms.Emission - p.terms.Depth
+	return max(0, p.asOf+p.lag+int64(p.terms.Class.Duration(missing))-now)
+}
+
+// noteCostLocked remembers large costs: a bucket is not divided so far that they would not fit.
+func (s *Spread) noteCostLocked(now int64, n limit.Tokens) {
+	if n >= s.mu.cost || now-s.mu.costAt > costFor {
+		s.mu.cost, s.mu.costAt = n, now
+	}
+}
+
+// tooLargeLocked reports whether somebody wants more at a time than a part holds.
+func (s *Spread) tooLargeLocked(now int64) bool {
+	return len(s.mu.parts) > 0 && s.mu.cost > s.mu.parts[0].terms.Burst && now-s.mu.costAt <= costFor
+}
+
+// Learn takes the outcome of an entry, and returns what happened to the bucket; "" if nothing.
+func (s *Spread) Learn(now int64, c *batcher.Claim) (e EventKind) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.setLocked(c.Terms)
+	at := c.Part.At()
+	s.countLocked(at, c.Call)
+	switch {
+	case errors.Is(c.Err, batcher.ErrStale):
+		s.mu.totals.Refused++
+		if c.Part.Split.Start >= s.mu.split.Start {
+			s.mu.stale = true
+		}
+		return ""
+	case c.Err != nil:
+		if at < len(s.mu.parts) && !errors.Is(c.Err, batcher.ErrDamaged) && !errors.Is(c.Err, batcher.ErrOverloaded) {
+			s.mu.parts[at].failTo = now + failFor
+		}
+		return ""
+	case at == 0 && c.Call >= s.mu.heard:
+		s.mu.heard = c.Call
+		e = s.newsLocked(now, c.Split)
+	}
+	if at < len(s.mu.parts) && (at == 0 || c.Part.Split.Start == s.mu.split.Start) && c.Op != limit.Close {
+		s.mu.parts[at].hear(now, c)
+	}
+	return e
+}
+
+// countLocked counts an entry, not the claims that shared it.
+func (s *Spread) countLocked(at int, call uint64) {
+	switch {
+	case at < len(s.mu.parts):
+		if p := &s.mu.parts[at]; call == 0 || p.call != call {
+			p.ops++
+			s.mu.ops++
+		}
+	case call == 0 || s.mu.heard != call:
+		s.mu.ops++
+	}
+}
+
+// hear takes the level that a part has told. Of several claims in one call the last in order has the highest.
+func (p *part) hear(now int64, c *batcher.Claim) {
+	if p.heard && c.Call < p.call || p.call == c.Call && p.heard && c.Out.Level < p.level {
+		return
+	}
+	*p = part{terms: p.terms, level: c.Out.Level, lag: c.Out.Lag, asOf: now, call: c.Call, heard: true, ops: p.ops}
+}
+
+// newsLocked takes what home said of the division.
+func (s *Spread) newsLocked(now int64, news *batcher.Split) EventKind {
+	old := s.mu.split
+	if news == nil || news.Ways == 0 {
+		if news != nil {
+			s.mu.split = news.Split
+		} else {
+			s.mu.split = limit.Split{}
+		}
+		s.mu.stale = false
+		if old.Ways == 0 {
+			return ""
+		}
+		merged := old.Closing
+		s.mu.parts, s.mu.merge = nil, merge{}
+		if merged {
+			return EventMerged
+		}
+		return EventEnded
+	}
+	s.mu.ends = now + int64(news.Left-limit.SplitMargin)
+	s.mu.split = news.Split
+	s.mu.stale = false
+	if news.Closing && !old.Closing {
+		s.mu.merge.at = now + s.randomLocked(mergeSpread)
+	}
+	if old.Ways > 0 && old.Start == news.Start {
+		return ""
+	}
+	age := time.Duration(news.Until-news.Start)*time.Microsecond - news.Left
+	s.mu.parts = make([]part, news.Ways)
+	for i := range s.mu.parts {
+		s.mu.parts[i] = part{terms: s.mu.terms.Part(news.Ways, i), level: news.Level, asOf: now - int64(max(0, age))}
+	}
+	s.mu.touched = now
+	s.mu.merge = merge{at: s.mu.merge.at}
+	return EventSplit
+}
+
+// Level is that of the whole bucket with the tokens that all parts have together, as far as is known, when the part of the
+// index has the given level; if the bucket is whole, it is that level, and in debt too.
+func (s *Spread) Level(now int64, index int, level limit.Ticks) limit.Ticks {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.mu.parts) == 0 {
+		return level
+	}
+	t, n := s.mu.terms, limit.Tokens(0)
+	for i := range s.mu.parts {
+		if p := &s.mu.parts[i]; i == index {
+			n += p.terms.Remaining(level)
+		} else {
+			n += p.tokens(now)
+		}
+	}
+	if n == 0 && level > t.Depth {
+		return level
+	}
+	return t.Depth - limit.Ticks(min(n, t.Burst))*t.Emission
+}
+
+// Wait is how long until some part has n tokens, at least a nanosecond.
+func (s *Spread) Wait(now int64, n limit.Tokens) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.mu.parts) > 0 && n > s.mu.parts[0].terms.Burst {
+		return wholeSoon
+	}
+	least := int64(math.MaxInt64)
+	for i := range s.mu.parts {
+		if p := &s.mu.parts[i]; n <= p.terms.Burst && now >= p.failTo {
+			least = min(least, p.wait(now, n))
+		}
+	}
+	if least == math.MaxInt64 {
+		return wholeSoon
+	}
+	return time.Duration(max(1, least))
+}
+
+// Overflowed counts an entry that went on to another part.
+func (s *Spread) Overflowed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.totals.Overflow++
+}
+
+// Origin is the start of home's lease record, as last heard.
+func (s *Spread) Origin() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.split.Start
+}
+
+// Ways is the number of parts now; 1 while the bucket is whole.
+func (s *Spread) Ways() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(1, len(s.mu.parts))
+}
+
+// randomLocked is a random number below n.
+func (s *Spread) randomLocked(n int64) int64 {
+	x := s.mu.random // xorshift64, Marsaglia 2003
+	x ^= x << 13
+	x ^= x >> 7
+	x ^= x << 17
+	s.mu.random = x
+	return int64(x % uint64(n))
+}
+
+// info is what is known, for people.
+func (s *Spread) info(now int64) (i Info, divided bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i = Info{ID: s.id, Bucket: s.Bucket, Ways: s.mu.split.Ways, Since: time.UnixMicro(s.mu.split.Start), Closing: s.mu.split.Closing}
+	for k := range s.mu.parts {
+		p := &s.mu.parts[k]
+		i.Parts = append(i.Parts, PartInfo{Part: limit.Part{Index: k, Split: s.mu.split}, Ops: p.ops, Remaining: p.tokens(now), Failing: now < p.failTo})
+	}
+	return i, len(s.mu.parts) > 0
+}

@@ -1,0 +1,276 @@
+package split
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/spillgate/spillgate/batcher"
+	"github.com/spillgate/spillgate/limit"
+)
+
+// Config of a Table. Clock and Send are required.
+type Config struct {
+	// Threshold is the number of entries per second on one bucket, of all agents, from which it is split; 0 never
+	// splits, and ends what others have split.
+	Threshold int64
+	// Divisible reports whether the store has several masters. While it has not, home is not told of the load on a bucket that is
+	// whole. Nil stands for yes.
+	Divisible func() bool
+	// Clock is a monotonic clock in nanoseconds.
+	Clock func() int64
+	// Send gives a claim to the batcher. An error means that it was not taken.
+	Send func(*batcher.Claim) error
+	// Seed tells agents apart.
+	Seed uint64
+	// Most Spreads at a time; further buckets are left whole, as far as this agent is concerned. Default 4,096.
+	Most int
+	// OnEvent, if set, is told when a bucket is split or whole again. It must not block.
+	OnEvent func(Event)
+}
+
+// Table keeps the Spreads of an agent. Safe for concurrent use.
+type Table struct {
+	cfg   Config
+	count atomic.Int32
+
+	mu struct {
+		sync.RWMutex
+		spreads map[limit.Sum]*Spread
+		ended   Totals // of Spreads that are forgotten
+	}
+}
+
+// NewTable returns an empty Table.
+func NewTable(cfg Config) *Table {
+	if cfg.Most == 0 {
+		cfg.Most = 4096
+	}
+	t := &Table{cfg: cfg}
+	t.mu.spreads = make(map[limit.Sum]*Spread)
+	return t
+}
+
+// Find returns the Spread of a bucket, nil if there is none.
+//
+// Hot path while there are none: 1 atomic load.
+func (t *Table) Find(b *limit.Bucket) *Spread {
+	if t.count.Load() == 0 {
+		return nil
+	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.mu.spreads[b.Sum()]
+}
+
+// Watch returns the Spread of a bucket that is hot or divided, made if there is none; nil if there are too many. off says that the
+// rule forbids to split. [1]
+func (t *Table) Watch(id []byte, b *limit.Bucket, terms *limit.Terms, off bool) *Spread {
+	s := t.Find(b)
+	if s == nil {
+		s = t.add(New(id, b, terms, t.cfg.Clock(), t.cfg.Seed))
+	}
+	if s != nil {
+		s.KeepWhole(off)
+	}
+	return s
+}
+
+// add adds a Spread, unless another was faster.
+func (t *Table) add(s *Spread) *Spread {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if there := t.mu.spreads[s.Bucket.Sum()]; there != nil {
+		return there
+	}
+	if len(t.mu.spreads) >= t.cfg.Most {
+		return nil
+	}
+	t.mu.spreads[s.Bucket.Sum()] = s
+	t.count.Store(int32(len(t.mu.spreads)))
+	return s
+}
+
+// Learn takes the outcome of an entry on a bucket that has a Spread, and sends what follows from it. [3]
+func (t *Table) Learn(s *Spread, c *batcher.Claim) {
+	now := t.cfg.Clock()
+	e := s.Learn(now, c)
+	if e != "" {
+		t.tell(s, e, now)
+	}
+	if e == EventSplit && c.Op == limit.Touch {
+		t.begin(s, now)
+	}
+	t.touch(s, now)
+}
+
+// tell reports an event.
+func (t *Table) tell(s *Spread, e EventKind, now int64) {
+	s.mu.Lock()
+	switch e {
+	case EventSplit:
+		s.mu.totals.Split++
+	case EventMerged:
+		s.mu.totals.Merged++
+	case EventEnded:
+		s.mu.totals.Ended++
+	}
+	s.mu.Unlock()
+	if t.cfg.OnEvent != nil {
+		i, _ := s.info(now)
+		t.cfg.OnEvent(Event{e, i})
+	}
+}
+
+// begin looks at all sub-buckets of a bucket that was just split: the sooner they begin, the less of what refills is lost.
+func (t *Table) begin(s *Spread, now int64) {
+	for i := 1; ; i++ {
+		p, ok := s.nth(now, i)
+		if !ok {
+			return
+		}
+		t.send(s, &batcher.Claim{Op: limit.TakePartial, Part: p})
+	}
+}
+
+// nth is the part of an index; ok is false if there is none.
+func (s *Spread) nth(now int64, index int) (p *limit.Part, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.dividedLocked(now) || index >= len(s.mu.parts) {
+		return nil, false
+	}
+	return s.partLocked(index), true
+}
+
+// touch tells home of the load, if it is time for that. [5]
+func (t *Table) touch(s *Spread, now int64) {
+	if p := s.due(now, t.cfg.Threshold); p != nil && (p.Split.Ways > 0 || t.cfg.Divisible == nil || t.cfg.Divisible()) {
+		t.send(s, &batcher.Claim{Op: limit.Touch, Part: p})
+	}
+}
+
+// send sends a claim of the Table's own.
+func (t *Table) send(s *Spread, c *batcher.Claim) {
+	c.Bucket = s.Bucket
+	c.Terms = s.terms()
+	c.Done = func(c *batcher.Claim) {
+		switch {
+		case c.Op == limit.Close:
+			t.Learn(s, c)
+			now := t.cfg.Clock()
+			if p, out := s.closed(c, now, t.cfg.Threshold); p != nil {
+				t.send(s, &batcher.Claim{Op: limit.Merge, N: out, Part: p})
+			}
+		default:
+			t.Learn(s, c)
+		}
+	}
+	if err := t.cfg.Send(c); err != nil {
+		c.Err = err
+		if c.Op == limit.Close {
+			s.closed(c, t.cfg.Clock(), t.cfg.Threshold)
+		}
+	}
+}
+
+func (s *Spread) terms() *limit.Terms {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.terms
+}
+
+// Tend looks after the Spreads, some ten times a second. [5] [6] [7]
+func (t *Table) Tend() {
+	if t.count.Load() == 0 {
+		return
+	}
+	now := t.cfg.Clock()
+	for _, s := range t.all() {
+		t.touch(s, now)
+		for _, p := range s.beginMerge(now) {
+			t.send(s, &batcher.Claim{Op: limit.Close, Part: p})
+		}
+		if s.over(now) {
+			t.forget(s, now)
+		}
+	}
+}
+
+// forget drops a Spread that nobody uses.
+func (t *Table) forget(s *Spread, now int64) {
+	if _, divided := s.info(now); divided {
+		t.tell(s, EventEnded, now)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.mu.spreads[s.Bucket.Sum()] != s {
+		return
+	}
+	delete(t.mu.spreads, s.Bucket.Sum())
+	t.count.Store(int32(len(t.mu.spreads)))
+	sum := s.totals()
+	sum.Active = 0
+	t.mu.ended.add(sum)
+}
+
+// Clear forgets everything: the store lost its data, and its buckets have other names.
+func (t *Table) Clear() {
+	now := t.cfg.Clock()
+	for _, s := range t.all() {
+		t.forget(s, now)
+	}
+}
+
+func (t *Table) all() []*Spread {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	all := make([]*Spread, 0, len(t.mu.spreads))
+	for _, s := range t.mu.spreads {
+		all = append(all, s)
+	}
+	return all
+}
+
+// Divided lists the buckets that are divided, as far as the agent knows, in no order.
+func (t *Table) Divided() (all []Info) {
+	now := t.cfg.Clock()
+	for _, s := range t.all() {
+		if i, divided := s.info(now); divided {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// Stats are totals since NewTable, and what is divided now.
+func (t *Table) Stats() Totals {
+	all := t.all()
+	t.mu.RLock()
+	sum := t.mu.ended
+	t.mu.RUnlock()
+	for _, s := range all {
+		sum.add(s.totals())
+	}
+	return sum
+}
+
+func (s *Spread) totals() Totals {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.mu.totals
+	if len(s.mu.parts) > 0 {
+		t.Active = 1
+	}
+	return t
+}
+
+// add adds other totals; of Spreads that are forgotten none is active.
+func (t *Totals) add(o Totals) {
+	t.Active += o.Active
+	t.Split += o.Split
+	t.Merged += o.Merged
+	t.Ended += o.Ended
+	t.Touches += o.Touches
+	t.Refused += o.Refused
+	t.Overflow += o.Overflow
+}
