@@ -62,26 +62,25 @@ const nobody = -1
 
 // spread says which master has which tag. Immutable.
 type spread struct {
-	owners  []int16 // per tag: masters are numbered as they appear
-	masters int     // that have any tag
+	owners  []int16  // per tag, the index of its master, or nobody
+	masters []string // addresses of those that have any tag
 }
 
 func newSpread(l *layout, t *topology) *spread {
-	sp, numbers := &spread{owners: make([]int16, len(l.tags))}, make(map[string]int16)
+	sp, known := &spread{owners: make([]int16, len(l.tags))}, make(map[string]int16)
 	for i, tag := range l.tags {
-		r := t.find(slot([]byte(tag)))
-		if r == nil {
-			sp.owners[i] = nobody
-			continue
+		addr := t.masterOf(tag)
+		owner, seen := known[addr]
+		switch {
+		case addr == "":
+			owner = nobody
+		case !seen:
+			owner = int16(len(sp.masters))
+			known[addr] = owner
+			sp.masters = append(sp.masters, addr)
 		}
-		number, known := numbers[r.addr]
-		if !known {
-			number = int16(len(numbers))
-			numbers[r.addr] = number
-		}
-		sp.owners[i] = number
+		sp.owners[i] = owner
 	}
-	sp.masters = len(numbers)
 	return sp
 }
 
@@ -90,7 +89,7 @@ func newSpread(l *layout, t *topology) *spread {
 // only its share of the burst, or else the one that leaves the busiest master the least. Two parts of a bucket
 // never share a tag, where they would share a cell: so a small layout has fewer ways than wished for.
 func (sp *spread) choose(tag, forced int) (ways, stride int) {
-	each := min(sp.masters, limit.MaxWays)
+	each := min(len(sp.masters), limit.MaxWays)
 	ways = min(cmp.Or(forced, each), len(sp.owners))
 	if ways < 2 {
 		return 1, 1
@@ -125,10 +124,10 @@ func even(found []option, each int) (ways int) {
 
 // search walks with every stride from home, and gives the best for each number of ways. It ends
 // early if there is nothing better for the number that is wanted.
-func (sp *spread) search(tag, wanted int) (found []option) {
-	v, load := len(sp.owners), make([]uint8, sp.masters)
-	found = make([]option, min(v, limit.MaxWays)+1)
-	ideal := (wanted + sp.masters - 1) / max(1, sp.masters)
+func (sp *spread) search(tag, wanted int) []option {
+	v, masters := len(sp.owners), len(sp.masters)
+	found, load := make([]option, min(v, limit.MaxWays)+1), make([]uint8, masters)
+	ideal := (wanted + masters - 1) / max(1, masters)
 	for stride := 1; stride < v && found[wanted].busiest != ideal; stride++ {
 		clear(load)
 		busiest := 0

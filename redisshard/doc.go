@@ -21,6 +21,14 @@
 // a call must stay in one slot; elsewhere everything is one shard and one call
 // carries all tags.
 //
+// # Where the parts of a divided bucket live
+//
+// Part i lies i*stride tags after its home. The store finds the number of parts and the
+// stride that load the masters evenly (division.go), says so in what a Touch carries to home, and home's
+// answer is what every agent goes by. Parts end by the clocks of their
+// masters, so the store measures from the replies how far those are apart (skew.go), and divides nothing while that
+// is more than limit.MaxSkew.
+//
 // # What it promises
 //
 // An entry runs at most once. Only a reply that proves that nothing ran leads

@@ -39,9 +39,10 @@ func (s *Store) run(ctx context.Context, st *state, shard int, c *call) {
 	}
 	to, tried := target{node: node}, uint32(0)
 	for {
+		sent := s.now()
 		reply, err := s.send(ctx, st, shard, to, c)
 		if err == nil {
-			again, err := s.accept(st, shard, c, reply)
+			again, err := s.accept(st, shard, c, to.node.Options().Addr, sent, reply)
 			if err != nil {
 				s.fail(st, shard, c, verdictUnknown, err)
 				return
@@ -120,14 +121,16 @@ func (s *Store) send(ctx context.Context, st *state, shard int, to target, c *ca
 	return cmd.Text()
 }
 
-// accept takes a reply. again is true when entries are left that the script refused because of the
-// clock; the call then holds just those.
-func (s *Store) accept(st *state, shard int, c *call, reply string) (again bool, err error) {
+// accept takes the reply of the server at addr to a call that was sent then. again is true when entries
+// are left that the script refused because of the clock; the call then holds just those.
+func (s *Store) accept(st *state, shard int, c *call, addr string, sent int64, reply string) (again bool, err error) {
 	micros, err := c.decode([]byte(reply))
 	if err != nil {
 		return false, err
 	}
-	st.offsets[shard].Store(micros*1000 - s.now())
+	now := s.now()
+	st.offsets[shard].Store(micros*1000 - now)
+	st.heard(shard, addr, sent, now, micros)
 	if st.faults[shard].Load() != nil {
 		st.faults[shard].Store(nil)
 	}

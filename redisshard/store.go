@@ -46,6 +46,9 @@ type Store struct {
 	// stamp, in tests, is the time in microseconds that every call carries.
 	stamp func() int64
 
+	// skewTold: the operator knows that the masters' clocks are apart. It belongs to tend.
+	skewTold bool
+
 	stop context.CancelFunc
 	done chan struct{}
 }
@@ -58,6 +61,8 @@ type state struct {
 	offsets []atomic.Int64
 	// faults hold, per shard, why its last call failed; nil if it did not.
 	faults []atomic.Pointer[error]
+	// readings hold, per shard, what replies told of its master's clock (skew.go).
+	readings []atomic.Pointer[reading]
 	// divisions are those that suit the topology (division.go); nil before the first use.
 	divisions atomic.Pointer[divisions]
 	// skewed says that the masters' clocks are too far apart to divide buckets (skew.go).
@@ -70,7 +75,7 @@ func newState(n *nodes, l *layout) *state {
 		shards = len(l.tags)
 	}
 	return &state{nodes: n, layout: l, offsets: make([]atomic.Int64, shards),
-		faults: make([]atomic.Pointer[error], shards)}
+		faults: make([]atomic.Pointer[error], shards), readings: make([]atomic.Pointer[reading], shards)}
 }
 
 // Open connects to the store. A store that cannot be reached is no error: Open returns,
@@ -184,8 +189,8 @@ func (s *Store) propose(masters int) *layout {
 	return newLayout(tags, bins)
 }
 
-// tend connects a store that was not there at start, then reads the layout every layoutEvery, and logs
-// when the store goes and comes back.
+// tend connects a store that was not there at start, then reads the layout every layoutEvery, looks at the masters'
+// clocks, and logs when the store goes and comes back.
 func (s *Store) tend(ctx context.Context) {
 	defer close(s.done)
 	pause, was := reconnectLeast, s.Status()
@@ -211,6 +216,7 @@ func (s *Store) tend(ctx context.Context) {
 		is := s.Status()
 		s.report(was, is)
 		if was = is; st != nil {
+			s.watchSkew(ctx, st)
 			s.refresh(ctx, st)
 		}
 	}
@@ -288,6 +294,16 @@ func (s *Store) Shard(b *limit.Bucket, part *limit.Part) int {
 	}
 	tag, _ := st.layout.placePart(b, part)
 	return tag
+}
+
+// Master is the address of the master that serves a bucket, or a part of it, as far as is known now; else "".
+func (s *Store) Master(b *limit.Bucket, part *limit.Part) string {
+	st := s.state.Load()
+	if st == nil {
+		return ""
+	}
+	tag, _ := st.layout.placePart(b, part)
+	return st.nodes.topology.Load().masterOf(st.layout.tags[tag])
 }
 
 // Apply implements batcher.Store.

@@ -53,6 +53,14 @@ func (t *topology) find(slot int) *slotRange {
 	return &t.ranges[i]
 }
 
+// masterOf is the address of the master that serves a tag, "" if none does.
+func (t *topology) masterOf(tag string) string {
+	if r := t.find(slot([]byte(tag))); r != nil {
+		return r.addr
+	}
+	return ""
+}
+
 func (t *topology) covered() int {
 	n := 0
 	for _, r := range t.ranges {

@@ -33,6 +33,11 @@ func TestParseSlots(t *testing.T) {
 			t.Errorf("slot %d is on %q, want %q", test.slot, got, test.want)
 		}
 	}
+	for tag, want := range map[string]string{"foo": "10.0.0.2:7002", "bl": "10.0.0.1:7001", "cr": ""} {
+		if got := top.masterOf(tag); got != want {
+			t.Errorf("tag %s in slot %d is on %q, want %q", tag, slot([]byte(tag)), got, want)
+		}
+	}
 	if len(top.masters) != 2 || len(top.replicas) != 2 || top.covered() != 101+101+8192 {
 		t.Errorf("masters %v, replicas %v, %d slots", top.masters, top.replicas, top.covered())
 	}
