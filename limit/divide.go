@@ -1,5 +1,7 @@
 package limit
 
+import "math"
+
 // In this file is what a store does with an entry that concerns a division (Entry.Part). The script
 // redisshard/lua/debit.lua does the same, bit for bit.
 
@@ -67,20 +69,26 @@ func (t *Terms) ApplyTouch(part *Part, load Load, generation int64, cell Cell, n
 	return next, counted, out
 }
 
-// split divides a cell. Its TAT stays, but for a tick per token, since the emission of a part is rounded up and
-// so fewer tokens would be missing.
+// split divides a cell.
 func (t *Terms) split(c *Cell, s Split, now Ticks) {
-	c.TAT = now + s.open(Share(t.Burst, s.Ways, 0))
+	c.TAT = now + t.Open(&s, 0)
 	c.Out, c.Before = 0, 0
 	c.Split = s
 }
 
-// open is the level at which a sub-bucket of that burst begins.
-func (s *Split) open(burst Tokens) Ticks {
-	if s.Level == 0 {
-		return 0
+// Open is the level at which a part begins. Whole tokens are dealt out as the burst is, and home keeps the fraction: a third of
+// a token in each of three parts would be of no use to anyone. A debt is everybody's, since all fill in the same time.
+func (t *Terms) Open(s *Split, index int) Ticks {
+	p := t.Part(s.Ways, index)
+	if s.Level > t.Depth {
+		return s.Level + p.Depth - t.Depth + Ticks(p.Burst) // a tick per token, since its emission was rounded up
 	}
-	return s.Level + Ticks(burst)
+	tokens := Tokens((t.Depth - s.Level) / t.Emission)
+	level := p.Depth - Ticks(min(Share(tokens, s.Ways, index), p.Burst))*p.Emission
+	if fraction := (t.Depth - s.Level) % t.Emission; index == 0 && fraction > 0 {
+		level -= max(0, Ticks(math.Floor(float64(fraction)*float64(p.Emission)/float64(t.Emission)))-1)
+	}
+	return max(0, level)
 }
 
 // fits reports whether a split can be what a home said not long ago, by a clock that is at most MaxSkew apart.
@@ -128,7 +136,7 @@ func (t *Terms) ApplySub(op Op, n Tokens, ask *Ask, part *Part, generation int64
 	if cell.Start < s.Start {
 		level := p.Depth
 		if micros <= s.Start+openWithin.Microseconds() {
-			level = s.open(p.Burst)
+			level = t.Open(s, part.Index)
 		}
 		next = Cell{TAT: now + level, Split: Split{Start: s.Start}}
 		write = true

@@ -46,7 +46,7 @@ type Split struct {
 	Stride int
 	// Held is what was on lease at Start. It takes room in all sub-buckets until it has certainly ended.
 	Held Tokens
-	// Level of the bucket at Start: that of every sub-bucket, since all fill in the same time.
+	// Level of the bucket at Start, which says what the sub-buckets begin with (Terms.Open).
 	Level Ticks
 	// Closing: the load has gone. Whoever sees it closes the sub-buckets and brings home what is in them. In the cell
 	// of a sub-bucket: it is closed.

@@ -320,7 +320,9 @@ func (d *Desk) Learn(r *Ruling, c *batcher.Claim) limit.Decision {
 	}
 	now := d.cfg.Clock()
 	if r.holding == nil {
-		d.remember(b, t, out, now)
+		if c.Part == nil && (c.Split == nil || c.Split.Ways == 0) { // else the next token comes when a part has it
+			d.remember(b, t, out, now)
+		}
 		return decision
 	}
 	if d.late(r, n) {

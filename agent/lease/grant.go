@@ -16,6 +16,7 @@ type Grant struct {
 	low       int64  // with fewer left it is time to ask
 	renewAt   int64  // and at this moment
 	denyUntil int64  // until then nothing else is to be had
+	nextAt    int64  // of a divided bucket without tokens: when some part has one
 	asOf      int64  // when the reply came
 	fullAt    int64  // when the bucket is full if nobody takes anything
 	level     limit.Ticks
@@ -76,5 +77,5 @@ func (g *Grant) admitted(now int64, n limit.Tokens, d *limit.Decision) {
 func (g *Grant) denied(now int64, n limit.Tokens, d *limit.Decision) {
 	*d = g.terms.Decide(n, limit.Outcome{Level: g.levelAt(now), Lag: g.lag})
 	d.Admitted, d.Reason, d.Remaining = false, limit.OverLimit, min(d.Remaining, n-1)
-	d.RetryAfter = max(d.RetryAfter, time.Duration(g.denyUntil-now))
+	d.RetryAfter = max(d.RetryAfter, time.Duration(g.denyUntil-now), time.Duration(g.nextAt-now))
 }

@@ -267,6 +267,7 @@ type Answer struct {
 	Out    limit.Outcome // Granted without the tokens of Rode; of a divided bucket, the level of the whole
 	Start  int64         // of home's record, as the reply said it; 0 if it said none
 	Ways   int64         // sub-buckets of the bucket; 0 or 1 while it is whole
+	Wait   time.Duration // until some sub-bucket has a token, if it is divided
 	Rode   limit.Tokens  // tokens of the lease that callers took who had waited for them
 	Call   uint64        // that carried it
 	Failed bool          // there is no reply
@@ -343,6 +344,10 @@ func (h *Holding) grantLocked(r Request, a *Answer, now int64) *Grant {
 		truth := int64(0)
 		if free == 0 {
 			truth = int64(t.Class.Duration(out.Level+t.Emission-t.Depth)) + out.Lag
+			if a.Ways > 1 {
+				truth = int64(a.Wait)
+				g.nextAt = now + truth
+			}
 		}
 		pause := hint
 		if truth >= leastHint {

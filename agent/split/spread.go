@@ -320,7 +320,7 @@ func (s *Spread) newsLocked(now int64, news *batcher.Split) EventKind {
 	age := time.Duration(news.Until-news.Start)*time.Microsecond - news.Left
 	s.mu.parts = make([]part, news.Ways)
 	for i := range s.mu.parts {
-		s.mu.parts[i] = part{terms: s.mu.terms.Part(news.Ways, i), level: news.Level, asOf: now - int64(max(0, age))}
+		s.mu.parts[i] = part{terms: s.mu.terms.Part(news.Ways, i), level: s.mu.terms.Open(&news.Split, i), asOf: now - int64(max(0, age))}
 	}
 	s.mu.touched = now
 	s.mu.merge = merge{at: s.mu.merge.at}
