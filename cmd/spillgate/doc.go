@@ -5,14 +5,14 @@
 //	command line, file          config                                [1]
 //	  |                         store: memstore or redisshard         [2]
 //	  |                         rules file                            [3]
-//	  |                         agent, telemetry                      [4]
+//	  |                         agent, telemetry, dashboard           [4]
 //	  v                         doors and admin listen                [5]
 //	serving   SIGHUP            rules file again; a bad one changes nothing
 //	  |
 //	  | SIGTERM, SIGINT         a second one ends the process at once
 //	  v                         doors: accept no more, finish, close  [6]
 //	                            agent: send what is queued            [7]
-//	                            store, admin, telemetry               [8]
+//	                            store, dashboard, admin, telemetry    [8]
 //
 // What makes a start impossible (a bad flag, file or password, a socket in use) is told on
 // standard error, with exit status 2, before anything is served. A store that is
@@ -24,8 +24,9 @@
 //	main.go, root.go     exit codes, the command tree, help
 //	agent.go, service.go the command agent, and what it wires and runs
 //	store.go, rules.go   the two stores as one; the rules file and its reloads
-//	admin.go             health, metrics, profiles
+//	admin.go             health, metrics, profiles, the API of package dashboard
 //	check.go, version.go one command each
+//	bench.go             the command bench, which drives bench/
 //	config/              the configuration file and the flags
 //
 // Packages here wire and talk to operators; decisions are made in package agent.

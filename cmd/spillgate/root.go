@@ -42,19 +42,25 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.Version = versionLine()
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(newAgentCommand(), newCheckCommand(), newVersionCommand())
+	root.AddCommand(newAgentCommand(), newCheckCommand(), newBenchCommand(), newVersionCommand())
 	return root
 }
 
 // laterCommands are documented, and come with a later version.
-var laterCommands = []string{"top", "plan", "bench", "rules"}
+var laterCommands = []string{"top", "plan", "rules"}
 
 // comesLater refuses a later command before its flags are read, which this version does not know.
 func comesLater(args []string) error {
-	if len(args) > 0 && slices.Contains(laterCommands, args[0]) {
-		return usageError{fmt.Errorf("the command %s is not supported in this version; it comes with a later one", args[0])}
+	name := ""
+	switch {
+	case len(args) > 0 && slices.Contains(laterCommands, args[0]):
+		name = args[0]
+	case len(args) > 1 && args[0] == "bench" && slices.Contains(laterBenches, args[1]):
+		name = "bench " + args[1]
+	default:
+		return nil
 	}
-	return nil
+	return usageError{fmt.Errorf("the command %s is not supported in this version; it comes with a later one", name)}
 }
 
 // noArguments refuses words behind a command. It does not show them: one may be a URL with a password.
