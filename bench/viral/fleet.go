@@ -78,7 +78,6 @@ func openFleet(ctx context.Context, b *bench, v int) (*fleet, error) {
 	return f, nil
 }
 
-// close may be called again.
 func (f *fleet) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
@@ -89,7 +88,6 @@ func (f *fleet) close() error {
 	for _, s := range f.stores {
 		errs = append(errs, s.Close())
 	}
-	f.agents, f.stores = nil, nil
 	return errors.Join(errs...)
 }
 
@@ -117,18 +115,17 @@ func (f *fleet) splits() (known []split.Info) {
 	return known
 }
 
-// awaitWhole returns the time until no agent knew of a split, 0 if that did not come.
-func (f *fleet) awaitWhole(ctx context.Context) (time.Duration, error) {
+// awaitWhole returns the time until no agent knew of a split, nil if that did not come.
+func (f *fleet) awaitWhole(ctx context.Context) (*time.Duration, error) {
 	start := time.Now()
-	for {
+	for time.Since(start) < wholePatience {
 		if len(f.splits()) == 0 {
-			return max(1, time.Since(start)), nil
-		}
-		if time.Since(start) > wholePatience {
-			return 0, nil
+			took := time.Since(start)
+			return &took, nil
 		}
 		if err := pause(ctx, wholeEvery); err != nil {
-			return 0, err
+			return nil, err
 		}
 	}
+	return nil, nil
 }

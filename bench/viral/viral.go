@@ -31,7 +31,8 @@ const (
 	wholePatience = 20 * time.Second
 	// wholeEvery is how often the agents are asked.
 	wholeEvery = 10 * time.Millisecond
-	// lapse is when a split has ended by itself that no agent has touched since.
+	// lapse is when a split that no agent touches any more has ended by itself. One that was merged might have lasted
+	// as long, and its home does not split again before.
 	lapse = limit.SplitTTL + limit.SplitMargin + limit.MaxSkew
 )
 
@@ -109,13 +110,20 @@ func Run(ctx context.Context, cfg Config, progress io.Writer) (_ *Report, err er
 	rand.Read(name[:]) // two benches at once on one cluster have two keys
 	b := &bench{cfg: cfg, cluster: c, key: "viral-" + hex.EncodeToString(name[:])}
 	rep := newReport(&cfg, c)
+	var free time.Time // from then on a run finds the bucket as if there had been none before
 	for round := range cfg.Rounds {
 		for turn := range variants {
 			v := (round + turn) % variants
 			fmt.Fprintf(progress, "round %d of %d, splitting %s: %v\n", round+1, cfg.Rounds, variantNames[v], cfg.Settle+cfg.Duration)
+			if err := pause(ctx, time.Until(free)); err != nil {
+				return nil, err
+			}
 			r, err := b.run(ctx, v)
 			if err != nil {
 				return nil, err
+			}
+			if r.Ways > 0 {
+				free = time.Now().Add(lapse)
 			}
 			r.Round = round + 1
 			rep.Runs = append(rep.Runs, r)
@@ -145,19 +153,10 @@ func (b *bench) run(ctx context.Context, v int) (_ *RunReport, err error) {
 	r.Splitting = variantNames[v]
 	r.Lag = l.lag(ended)
 	r.divided(splits)
-	if len(splits) == 0 {
-		return r, nil
+	if len(splits) > 0 {
+		r.WholeAfter, err = f.awaitWhole(ctx)
 	}
-	whole, err := f.awaitWhole(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if whole > 0 {
-		r.WholeAfter = &whole
-		return r, nil
-	}
-	// The next run must not begin in a split of this one.
-	return r, errors.Join(f.close(), pause(ctx, lapse))
+	return r, err
 }
 
 // pause is a sleep that ends early, with an error, if ctx does.
