@@ -212,7 +212,7 @@ func TestDecodeReply(t *testing.T) {
 			t.Errorf("the first %d of %d bytes were taken for a reply", n, len(reply))
 		}
 	}
-	for _, strange := range []string{"\xc0", "\x98", "OK", strings.Replace(reply, "\x01", "\xfd", 1)} {
+	for _, strange := range []string{"\xc0", "\x98", "OK", strings.Replace(reply, "\x01", "\xfc", 1)} {
 		if _, err := c.decode([]byte(strange)); err == nil {
 			t.Errorf("%q was taken for a reply", strange)
 		}

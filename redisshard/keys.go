@@ -3,6 +3,7 @@ package redisshard
 import (
 	"strconv"
 
+	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/limit"
 )
 
@@ -22,6 +23,25 @@ const generations = 4
 // hashKey names the hash of one generation: sg:{tag}:class:bin:generation.
 func hashKey(tag string, class limit.Class, bin int, generation int64) string {
 	return "sg:{" + tag + "}:" + class.String() + ":" + strconv.Itoa(bin) + ":" + strconv.FormatInt(generation, 10)
+}
+
+// The fields of a hash are "~", its clock; the ids of buckets; and, with one of these bytes before the id, what there is
+// besides of a divided bucket. No id begins with them: its first byte is a length of at most limit.MaxID, or 0xff.
+const (
+	// partMark, then the index in one byte: the cell of a sub-bucket other than home.
+	partMark = 0xfe
+	// loadMark: the count of the entries that home was told of. The script makes this name itself.
+	loadMark = 0xfd
+)
+
+// field is the name of the cell that an entry is for.
+func field(e *batcher.Entry) []byte {
+	id := e.Bucket.ID()
+	index := e.Part.At()
+	if index == 0 {
+		return id
+	}
+	return append([]byte{partMark, byte(index)}, id...)
 }
 
 // tagNames gives v tags, the i-th being the smallest string (by length, then by order)

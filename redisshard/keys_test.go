@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/internal/redistest"
 	"github.com/spillgate/spillgate/limit"
 )
@@ -31,6 +32,36 @@ func TestKeyNames(t *testing.T) {
 	class, _ := limit.BucketClass(0)
 	if got := hashKey("zz", class, 4095, -1); got != "sg:{zz}:b4s:4095:-1" {
 		t.Error(got)
+	}
+}
+
+// TestFieldNames: so are the fields of a hash. No bucket's id begins like the field of a part or of a load, or is the clock's.
+func TestFieldNames(t *testing.T) {
+	var secret limit.Secret
+	named := func(parts ...string) (b limit.Bucket) {
+		var id []byte
+		for _, p := range parts {
+			id = limit.AppendPart(id, p)
+		}
+		secret.Name(&b, id)
+		return b
+	}
+	for _, tt := range []struct {
+		part *limit.Part
+		want string
+	}{
+		{nil, "\x00\x03{a}"}, {&limit.Part{}, "\x00\x03{a}"}, {&limit.Part{Index: 1}, "\xfe\x01\x00\x03{a}"},
+		{&limit.Part{Index: limit.MaxWays - 1}, "\xfe\x3f\x00\x03{a}"},
+	} {
+		if got := field(&batcher.Entry{Bucket: named("", "{a}"), Part: tt.part}); string(got) != tt.want {
+			t.Errorf("part %d: %q, want %q", tt.part.At(), got, tt.want)
+		}
+	}
+	for n := range 2 * limit.MaxID {
+		b := named(strings.Repeat("\xfe", n))
+		if first := b.ID()[0]; first == partMark || first == loadMark || string(b.ID()) == "~" {
+			t.Errorf("a name of %d bytes has the id %q", n, b.ID())
+		}
 	}
 }
 

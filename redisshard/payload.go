@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/tinylib/msgp/msgp"
 
@@ -28,26 +29,59 @@ type group struct {
 // item is an entry with the group it belongs to.
 type item struct {
 	group
+	op    limit.Op // as the script has it
 	entry *batcher.Entry
+}
+
+// onPart is added to the op of an entry on a sub-bucket other than home.
+const onPart = 16
+
+// ownNumbers is how many numbers each entry of an op has of its own. Ops that have none carry their
+// number of tokens in the run's header.
+func ownNumbers(op limit.Op) int {
+	switch {
+	case op == limit.Lease:
+		return 8
+	case op == limit.Touch:
+		return 12
+	case op == limit.Merge:
+		return 4
+	case op == onPart+limit.Lease:
+		return 14
+	case op > onPart:
+		return 7
+	}
+	return 0
 }
 
 // call is one EVALSHA: entries in the order of the payload, ready to be
 // encoded for any generation. Reused.
 type call struct {
 	layout  *layout
+	divider divider
 	items   []item
 	numbers []byte
 	args    []any
 }
 
+// divider says how a bucket is divided best whose home is on a tag.
+type divider interface {
+	division(tag int) (ways, stride int)
+}
+
 // load sorts entries into groups and, within a group, into runs that share
-// terms, op and, leases apart, number.
+// terms, op and, unless it is each entry's own, number.
 func (c *call) load(l *layout, entries []*batcher.Entry) {
 	c.layout = l
 	c.items = c.items[:0]
 	for _, e := range entries {
-		tag, bin := l.place(&e.Bucket)
-		c.items = append(c.items, item{group{tag, bin, e.Terms.Class, e.Round}, e})
+		tag, bin := l.placePart(&e.Bucket, e.Part)
+		op := e.Op
+		if e.Part.At() > 0 {
+			op += onPart
+		}
+		e.Split = nil
+		c.items = append(c.items, item{group{tag, bin, e.Terms.Class, e.Round}, op, e})
 	}
 	slices.SortFunc(c.items, compareItems)
 }
@@ -58,24 +92,25 @@ func compareItems(a, b item) int {
 			cmp.Compare(a.class.Length, b.class.Length), cmp.Compare(a.class.Kind, b.class.Kind))
 	}
 	x, y := a.entry, b.entry
-	if x.Terms == y.Terms && x.Op == y.Op && (x.N == y.N || x.Op == limit.Lease) {
+	if x.Terms == y.Terms && a.op == b.op && a.headerN() == b.headerN() {
 		return 0
 	}
-	return cmp.Or(cmp.Compare(x.Op, y.Op), cmp.Compare(runN(x), runN(y)), cmp.Compare(x.Terms.Emission, y.Terms.Emission),
+	return cmp.Or(cmp.Compare(a.op, b.op), cmp.Compare(a.headerN(), b.headerN()), cmp.Compare(x.Terms.Emission, y.Terms.Emission),
 		cmp.Compare(x.Terms.Depth, y.Terms.Depth), cmp.Compare(x.Terms.Ceiling, y.Terms.Ceiling))
 }
 
-// runN is the number that stands in a run's header. A lease carries its numbers itself.
-func runN(e *batcher.Entry) limit.Tokens {
-	if e.Op == limit.Lease {
-		return 0
+// headerN is the number that stands in the header of the item's run.
+func (it *item) headerN() int64 {
+	if it.op <= limit.Reset {
+		return int64(it.entry.N)
 	}
-	return e.N
+	return int64(ownNumbers(it.op))
 }
 
-// sameRun reports whether two entries of one group can share a run's header.
-func sameRun(a, b *batcher.Entry) bool {
-	return a.Op == b.Op && (a.N == b.N || a.Op == limit.Lease) && (a.Terms == b.Terms || *a.Terms == *b.Terms)
+// sameRun reports whether two items of one group can share a run's header.
+func sameRun(a, b *item) bool {
+	x, y := a.entry, b.entry
+	return a.op == b.op && a.headerN() == b.headerN() && (x.Terms == y.Terms || *x.Terms == *y.Terms)
 }
 
 // encode builds the arguments of EVALSHA or EVAL for a call made when the
@@ -94,15 +129,15 @@ func (c *call) encode(command, script string, names *nameCache, nanos, stamp int
 		c.numbers = appendNumbers(c.numbers, float64(g.class.Length.Microseconds()), g.class.PerMicro, float64(base),
 			float64(end-i), float64(runs))
 		for i < end {
-			e, n := c.items[i].entry, 1
-			for i+n < end && sameRun(e, c.items[i+n].entry) {
+			it, n := &c.items[i], 1
+			for i+n < end && sameRun(it, &c.items[i+n]) {
 				n++
 			}
-			t := e.Terms
-			c.numbers = appendNumbers(c.numbers, float64(e.Op), float64(runN(e)), float64(t.Emission), float64(t.Depth),
+			t := it.entry.Terms
+			c.numbers = appendNumbers(c.numbers, float64(it.op), float64(it.headerN()), float64(t.Emission), float64(t.Depth),
 				float64(t.Ceiling), float64(n))
-			if e.Op == limit.Lease {
-				c.appendAsks(c.items[i : i+n])
+			if it.op > limit.Reset {
+				c.appendOwn(c.items[i : i+n])
 			}
 			i += n
 		}
@@ -111,18 +146,54 @@ func (c *call) encode(command, script string, names *nameCache, nanos, stamp int
 	binary.BigEndian.PutUint64(c.numbers[8:], math.Float64bits(float64(groups)))
 	c.args = append(c.args, c.numbers)
 	for i := range c.items {
-		c.args = append(c.args, c.items[i].entry.Bucket.ID())
+		c.args = append(c.args, field(c.items[i].entry))
 	}
 	return c.args
 }
 
-// appendAsks appends what each of the lease entries carries.
-func (c *call) appendAsks(items []item) {
-	for _, it := range items {
-		e, a := it.entry, &it.entry.Ask
-		c.numbers = appendNumbers(c.numbers, float64(e.N), float64(a.Epoch), float64(a.Settled), float64(a.Returned),
-			float64(a.Take), float64(a.Piece), float64(a.Presence))
+// appendOwn appends the numbers that each of the entries of a run has of its own.
+func (c *call) appendOwn(items []item) {
+	for i := range items {
+		it := &items[i]
+		e, p, a := it.entry, it.entry.Part, &it.entry.Ask
+		if it.op > onPart {
+			s := &p.Split
+			c.numbers = appendNumbers(c.numbers, float64(p.Index), float64(s.Start), float64(s.Until), float64(s.Ways),
+				float64(s.Held), float64(s.Level))
+		}
+		switch {
+		case e.Op == limit.Touch:
+			c.appendTouch(p, it.tag)
+		case e.Op == limit.Merge:
+			c.numbers = appendNumbers(c.numbers, float64(e.N), float64(p.Split.Start), number(p.End), float64(p.Free))
+		case e.Op == limit.Lease:
+			c.numbers = appendNumbers(c.numbers, float64(e.N), float64(a.Epoch), float64(a.Settled), float64(a.Returned),
+				float64(a.Take), float64(a.Piece), float64(a.Presence), float64(a.Origin))
+		case it.op > onPart:
+			c.numbers = appendNumbers(c.numbers, float64(e.N))
+		}
 	}
+}
+
+// appendTouch appends what home is told of the load. Who names a stride has chosen the division; else it is the one that
+// suits the topology, in at most as many ways as the part allows.
+func (c *call) appendTouch(p *limit.Part, tag int) {
+	ways, stride := p.Ways, p.Stride
+	if stride == 0 {
+		if ways, stride = c.divider.division(tag); p.Ways > 0 {
+			ways = min(ways, p.Ways)
+		}
+	}
+	s := &p.Split
+	c.numbers = appendNumbers(c.numbers, float64(p.Ops), float64(p.Threshold), float64(ways), float64(stride), number(p.End),
+		float64(s.Start), float64(s.Until), float64(s.Ways), float64(s.Stride), float64(s.Held), float64(s.Level), number(s.Closing))
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // appendNumbers appends values as the script reads them.
@@ -137,7 +208,7 @@ func appendNumbers(b []byte, values ...float64) []byte {
 func (c *call) extent(i int) (end, runs int) {
 	runs = 1
 	for end = i + 1; end < len(c.items) && c.items[end].group == c.items[i].group; end++ {
-		if !sameRun(c.items[end-1].entry, c.items[end].entry) {
+		if !sameRun(&c.items[end-1], &c.items[end]) {
 			runs++
 		}
 	}
@@ -148,57 +219,104 @@ func (c *call) extent(i int) (end, runs int) {
 const (
 	codeDamaged = -1
 	codeClock   = -2
+	codeStale   = -3
 )
 
 // errClock marks entries that the script refused because the call named the wrong
 // generations. They are sent again with the time that the reply told.
 var errClock = errors.New("the server's clock is outside the generations that the call named")
 
-// values is the number of values in the script's reply.
+// splitValues is the number of values that a split takes in the script's reply, with the entry's number before.
+const splitValues = 8
+
+// values is the least number of values in the script's reply; splits may follow.
 func (c *call) values() int {
 	n := 2 + 2*len(c.items)
-	for _, it := range c.items {
-		if it.entry.Op == limit.Lease {
+	for i := range c.items {
+		switch c.items[i].op {
+		case limit.Lease:
 			n += 3
+		case onPart + limit.Lease:
+			n += 4
 		}
 	}
 	return n
 }
 
+// reply reads the script's reply, value by value. err is that of the first that was no integer.
+type reply struct {
+	rest []byte
+	err  error
+}
+
+func (r *reply) next() (v int64) {
+	if r.err == nil {
+		v, r.rest, r.err = msgp.ReadInt64Bytes(r.rest)
+	}
+	return v
+}
+
 // decode sets the outcome of every entry from the script's reply and returns
 // the server's time in microseconds.
-func (c *call) decode(reply []byte) (micros int64, err error) {
-	n, b, err := msgp.ReadArrayHeaderBytes(reply)
-	if err != nil || int(n) != c.values() {
+func (c *call) decode(text []byte) (micros int64, err error) {
+	n, b, err := msgp.ReadArrayHeaderBytes(text)
+	values := c.values()
+	if err != nil || int(n) < values || (int(n)-values)%splitValues != 0 {
 		return 0, fmt.Errorf("redisshard: the script answered %d values for %d entries: %v", n, len(c.items), err)
 	}
-	next := func() (v int64) {
-		if err == nil {
-			v, b, err = msgp.ReadInt64Bytes(b)
-		}
-		return v
-	}
-	micros = next()
-	lag := next() * 1000
-	for _, it := range c.items {
-		granted, level := next(), next()
-		e := it.entry
-		e.Out, e.Err = limit.Outcome{}, nil
-		var taken, epoch, contenders int64
-		if e.Op == limit.Lease {
-			taken, epoch, contenders = next(), next(), next()
-		}
-		switch {
-		case granted >= 0:
-			e.Out = limit.Outcome{Granted: limit.Tokens(granted), Level: limit.Ticks(level), Lag: lag,
-				Taken: limit.Tokens(taken), Epoch: epoch, Contenders: contenders}
-		case granted == codeDamaged:
-			e.Err = fmt.Errorf("%w: bucket %q", batcher.ErrDamaged, e.Bucket.ID())
-		case granted == codeClock:
-			e.Err = errClock
-		default:
-			err = fmt.Errorf("redisshard: the script answered code %d", granted)
+	r := &reply{rest: b}
+	micros = r.next()
+	lag := r.next() * 1000
+	for i := range c.items {
+		if err = c.items[i].decode(r, lag); err != nil {
+			return micros, err
 		}
 	}
-	return micros, err
+	for range (int(n) - values) / splitValues {
+		if err = c.decodeSplit(r, micros+lag/1000); err != nil {
+			return micros, err
+		}
+	}
+	return micros, r.err
+}
+
+// decode sets the outcome of one entry.
+func (it *item) decode(r *reply, lag int64) error {
+	e, granted, level := it.entry, r.next(), r.next()
+	out := limit.Outcome{Granted: limit.Tokens(granted), Level: limit.Ticks(level), Lag: lag}
+	if e.Op == limit.Lease {
+		out.Taken, out.Epoch, out.Contenders = limit.Tokens(r.next()), r.next(), r.next()
+		if it.op > onPart {
+			out.Term = r.next()
+		}
+	}
+	e.Out, e.Err = limit.Outcome{}, nil
+	switch {
+	case granted >= 0:
+		e.Out = out
+	case granted == codeDamaged:
+		e.Err = fmt.Errorf("%w: bucket %q", batcher.ErrDamaged, e.Bucket.ID())
+	case granted == codeClock:
+		e.Err = errClock
+	case granted == codeStale:
+		e.Err = batcher.ErrStale
+	default:
+		return fmt.Errorf("redisshard: the script answered code %d", granted)
+	}
+	return nil
+}
+
+// decodeSplit sets how the bucket of one entry is divided.
+func (c *call) decodeSplit(r *reply, micros int64) error {
+	at := r.next()
+	s := limit.Split{Start: r.next(), Until: r.next(), Ways: int(r.next()), Stride: int(r.next()),
+		Held: limit.Tokens(r.next()), Level: limit.Ticks(r.next()), Closing: r.next() == 1}
+	if r.err != nil {
+		return r.err
+	}
+	if at < 0 || at >= int64(len(c.items)) {
+		return fmt.Errorf("redisshard: the script answered with a split for entry %d of %d", at, len(c.items))
+	}
+	c.items[at].entry.Split = &batcher.Split{Split: s, Left: time.Duration(s.Until-micros) * time.Microsecond}
+	return nil
 }

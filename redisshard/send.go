@@ -25,6 +25,7 @@ type target struct {
 // run sends the call and sets the outcome of every entry. Each kind of proof that nothing ran
 // buys one repetition.
 func (s *Store) run(ctx context.Context, st *state, shard int, c *call) {
+	c.divider = st
 	var route string
 	if st.nodes.clustered() {
 		// After a change of layout a queue may hold buckets of several tags; the server then
@@ -167,7 +168,7 @@ func (s *Store) giveUp(c *call, v verdict, cause error) {
 func (c *call) release() {
 	clear(c.items[:cap(c.items)])
 	clear(c.args[:cap(c.args)])
-	c.items, c.args, c.layout = c.items[:0], c.args[:0], nil
+	c.items, c.args, c.layout, c.divider = c.items[:0], c.args[:0], nil, nil
 }
 
 // counters are the store's totals since it was opened.

@@ -29,20 +29,22 @@ type twins struct {
 	near []limit.Bucket // in one tag here and under one lock there
 	far  []limit.Bucket // anywhere
 
-	leases []grant // what the history has had of leases
+	leases []grant                        // what the history has had of leases
+	splits map[limit.Bucket][]limit.Split // and of divisions, in order
+	seen   map[string]int                 // what happened to divided buckets, over all histories
 }
 
 // grant is a lease, or what is left of it to settle.
 type grant struct {
-	epoch int64
-	n     limit.Tokens
+	epoch, origin int64
+	n             limit.Tokens
 }
 
 const memstoreLocks = 64
 
 func newTwins(tb testing.TB) *twins {
 	_, url := sharedServer(tb)
-	w := &twins{admin: adminOf(tb, url), store: openStore(tb, Config{URL: url})}
+	w := &twins{admin: adminOf(tb, url), store: openStore(tb, Config{URL: url}), seen: map[string]int{}}
 	w.store.stamp = func() int64 { return w.now }
 	for i := 0; len(w.near) < 5; i++ {
 		b := w.store.bucket(fmt.Sprint("near ", i))
@@ -67,7 +69,7 @@ func (w *twins) fresh(t *rapid.T) *memstore.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.leases = nil
+	w.leases, w.splits = nil, map[limit.Bucket][]limit.Split{}
 	return mem
 }
 
@@ -84,14 +86,19 @@ func (w *twins) compare(t *rapid.T, mem *memstore.Store, entries []*batcher.Entr
 		lag = max(lag, want[i].Out.Lag) // the script has one for the whole call
 	}
 	for i, e := range entries {
-		want[i].Out.Lag = lag
-		if e.Out != want[i].Out || (e.Err == nil) != (want[i].Err == nil) {
-			t.Fatalf("at %d, entry %d, %+v, op %d of %d, %+v: the script gives %+v, %v; the twin %+v, %v",
-				w.now, i, *e.Terms, e.Op, e.N, e.Ask, e.Out, e.Err, want[i].Out, want[i].Err)
+		x := &want[i]
+		if x.Err == nil {
+			x.Out.Lag = lag
 		}
-		if e.Out.Granted > 0 && e.Op == limit.Lease {
-			w.leases = append(w.leases, grant{e.Out.Epoch, e.Out.Granted})
+		if x.Split != nil {
+			x.Split.Left = time.Duration(x.Split.Until-w.now)*time.Microsecond - time.Duration(lag)
 		}
+		if e.Out != x.Out || (e.Err == nil) != (x.Err == nil) || errors.Is(e.Err, batcher.ErrStale) != errors.Is(x.Err, batcher.ErrStale) ||
+			(e.Split == nil) != (x.Split == nil) || e.Split != nil && *e.Split != *x.Split {
+			t.Fatalf("at %d, entry %d, %+v, op %d of %d, %+v, %+v:\nthe script gives %+v, %v, %+v\nthe twin %+v, %v, %+v",
+				w.now, i, *e.Terms, e.Op, e.N, e.Ask, e.Part, e.Out, e.Err, e.Split, x.Out, x.Err, x.Split)
+		}
+		w.record(e)
 	}
 }
 
@@ -135,7 +142,7 @@ func drawTokens(t *rapid.T, terms *limit.Terms, label string) limit.Tokens {
 func (w *twins) drawAsk(t *rapid.T, terms *limit.Terms) (a limit.Ask) {
 	if len(w.leases) > 0 && rapid.IntRange(0, 3).Draw(t, "an account") > 0 {
 		i := rapid.IntRange(max(0, len(w.leases)-5), len(w.leases)-1).Draw(t, "lease")
-		a.Epoch, a.Settled = w.leases[i].epoch, w.leases[i].n
+		a.Epoch, a.Origin, a.Settled = w.leases[i].epoch, w.leases[i].origin, w.leases[i].n
 		if rapid.Bool().Draw(t, "not of all") {
 			a.Settled = limit.Tokens(rapid.Int64Range(0, int64(a.Settled)+3).Draw(t, "settled"))
 		}
@@ -217,18 +224,18 @@ func (w *twins) onlyForth(t *rapid.T) {
 	}
 }
 
-func (w *twins) both(t *rapid.T) {
-	if rapid.Bool().Draw(t, "back and forth") {
-		w.backAndForth(t)
-	} else {
-		w.onlyForth(t)
-	}
+func (w *twins) any(t *rapid.T) {
+	all := []func(*rapid.T){w.backAndForth, w.onlyForth, w.dividedBackAndForth, w.dividedOnlyForth}
+	all[rapid.IntRange(0, len(all)-1).Draw(t, "kind")](t)
 }
 
 func TestScriptAgainstTwin(t *testing.T) {
 	w := newTwins(t)
 	t.Run("back and forth", rapid.MakeCheck(w.backAndForth))
 	t.Run("only forth", rapid.MakeCheck(w.onlyForth))
+	t.Run("divided, back and forth", rapid.MakeCheck(w.dividedBackAndForth))
+	t.Run("divided, only forth", rapid.MakeCheck(w.dividedOnlyForth))
+	w.checkSeen(t)
 }
 
 // FuzzScriptAgainstTwin is best run with -fuzzminimizetime 1x: the store's own goroutines make
@@ -240,7 +247,7 @@ func FuzzScriptAgainstTwin(f *testing.F) {
 		rand.NewChaCha8([32]byte{i}).Read(history)
 		f.Add(history)
 	}
-	f.Fuzz(rapid.MakeFuzz(w.both))
+	f.Fuzz(rapid.MakeFuzz(w.any))
 }
 
 // TestBackMoreThanAGeneration: as long as the call names a hash of the later time, the script

@@ -4,16 +4,28 @@
 -- ARGV[1]  numbers (big-endian float64): time in us since 1970 (0: ask TIME), number of groups;
 --            per group: length us, ticks per us, base, number of entries, number of runs;
 --              per run: op, n, emission, depth, ceiling, number of entries;
---                op 6 (lease), per entry, in place of the run's n: n, epoch, settled, returned, take, piece, presence
+--                if op > 5, n is how many numbers each of its entries has of its own; these, per entry:
+--                  6 (lease)         n, epoch, settled, returned, take, piece, presence, origin
+--                  7 (touch)         ops, threshold, ways, stride, end, then the split that the agent knows
+--                  9 (merge)         n, start, end, free
+--                  16 + op           of a sub-bucket: index, start, until, ways, held, level, then n,
+--                                    or what a lease has
 -- ARGV[2]  and on: the fields of the entries, in order; none stands twice in a group
 -- returns  a MessagePack array: time, lag us, and per entry: granted, level (TAT - now), or a code and 0:
 --            -1  the cell or its hash is damaged: this entry did not run
 --            -2  the time is outside generations base+1 .. base+3: this entry did not run
---          and after them, if the op is 6: taken, epoch, contenders
+--            -3  the bucket is not divided as the entry says: this entry did not run
+--          and after them, for op 6: taken, epoch, contenders; for op 22 the term in ns besides;
+--          after all entries, for each on a home that is divided, or was of late: its number, from 0, and its split
 --
--- A cell is its TAT or, while tokens are out on lease, "TAT epoch out before seen seen_before": the fields
--- of limit.Cell. TAT and epoch count from the start of the generation, except that an epoch of ARGV or of a reply
--- counts from 1970. An epoch is limit.LeaseTTL, 2 s.
+-- Fields and cells (ticks and epochs count from the start of the generation; everywhere else epochs count
+-- from 1970, and start and until are us since 1970):
+--   id              TAT
+--                   TAT epoch out before seen seen_before                              limit.Cell with leases
+--                   the same, then a split: start until ways stride held level closing     limit.Split
+--   0xfe index id   TAT epoch out before seen seen_before start closing             a sub-bucket but home
+--   0xfd id         window ops before                                               limit.Load, by op 7
+-- An epoch is limit.LeaseTTL, 2 s. A TAT is below limit.MaxTicks; one that is not counts as damaged.
 --
 -- Field '~' of a hash is its clock: the newest time of a write, in ticks, recorded in steps of
 -- span/4096; or span, once a newer generation was opened. Time never runs back past it.
@@ -51,80 +63,297 @@ local function apply(op, n, emission, depth, ceiling, tat, now)
   return 0, tat, false
 end
 
--- The twin of limit.Terms.ApplyLeased, bit for bit: for op 6, and for every op on a cell that is no plain TAT. shift is
--- span if the cell was read from the generation before, first the epoch with which the one in force began. Returns
--- granted, the new TAT, what to store if anything, and taken, epoch, contenders.
+-- What an entry needs that is no plain one, or whose cell has a record. It is made for the first such entry of a call, since
+-- making functions costs as well. Names and arithmetic are those of limit/lease.go and limit/divide.go, bit for bit: c is a
+-- cell, s its split, t are terms.
 --
 -- Where a product may be beyond 2^53, it is cut to depth, which is below.
-local function leased(op, n, emission, depth, ceiling, now, cell, tat, shift, span, ttl, first,
-    settles, settled, returned, take, piece, presence)
-  local epoch, out, before, seen, older = 0, 0, 0, 0, 0
-  if cell and not tat then
-    tat, epoch, out, before, seen, older = string.match(cell, '^(-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
-    if tat then
-      tat, epoch, out, before, seen, older = tonumber(tat), tonumber(epoch), tonumber(out), tonumber(before), tonumber(seen), tonumber(older)
-      local valid = epoch * ttl < span and max(out, before) <= 2^40 and max(seen, older) <= 2^25
-      tat, epoch = valid and tat - shift, epoch - shift / ttl
-    end
-  end
-  if not (tat and tat % 1 == 0 and tat < 1e14 and tat > -1e14) then
-    if op == 5 then return 0, now, string.format('%d', now) end
-    return -1, now, nil, 0, 0, 0
+local function records()
+  local floor, max, min, match, read, format = math.floor, math.max, math.min, string.match, struct.unpack, string.format
+  local now, unit, span, zero, hash, earlier, ttl, micros -- of the group
+
+  local function enter(...)
+    now, unit, span, zero, hash, earlier = ...
+    ttl, micros = 2000000 * unit, zero + floor(now / unit)
   end
 
-  local function filled(at) return at + math.min((out + before) * emission, depth) end
-  local current = floor(now / ttl)
-  if out + before + seen + older == 0 then epoch = current end
-  for _ = 1, 2 do
-    if epoch < current then
-      tat = max(tat, filled((epoch + 1) * ttl))
-      epoch, out, before, seen, older = epoch + 1, 0, out, 0, seen
-    end
-  end
-  epoch = max(epoch, current)
+  local function ticks(us) return floor((us - zero) * unit) end
 
-  local granted, written, taken, contenders
-  tat = max(tat, filled(now))
-  if op ~= 6 then
-    granted, tat, written = apply(op, n, emission, depth, ceiling, tat, now)
-    tat = max(tat, filled(now))
-  else
-    if first + epoch == settles then
-      settled = math.min(settled, out)
-      out = out - settled
-    elseif first + epoch - 1 == settles then
-      settled = math.min(settled, before)
-      before = before - settled
+  local function filled(c, t, time, held) return time + min((c.out + c.before + held) * t.emission, t.depth) end
+
+  local function pass(c, t, time, held, freed)
+    local epoch = floor(time / ttl)
+    if freed <= c.epoch * ttl then held = 0 end
+    if c.out + c.before + c.seen + c.older == 0 then c.epoch = epoch end
+    for _ = 1, 2 do
+      if c.epoch < epoch then
+        local last = (c.epoch + 1) * ttl
+        if held > 0 and freed <= last then
+          c.tat, held = max(c.tat, filled(c, t, freed, held)), 0
+        end
+        c.tat = max(c.tat, filled(c, t, last, held))
+        c.epoch, c.out, c.before, c.seen, c.older = c.epoch + 1, 0, c.out, 0, c.seen
+      end
+    end
+    c.epoch = max(c.epoch, epoch)
+    if held > 0 and freed <= time then
+      c.tat, held = max(c.tat, filled(c, t, freed, held)), 0
+    end
+    c.tat = max(c.tat, filled(c, t, time, held))
+    return held
+  end
+
+  -- Settles and grants what an entry asks whose numbers are at 'at'. Only a record that began at its origin, if one is
+  -- given, takes its account.
+  local function lease(c, t, held, at, start)
+    local n, settles, settled, returned, take, piece, presence, origin = read('>dddddddd', numbers, at)
+    local epoch = zero / 2000000 + c.epoch
+    if start and start ~= origin then
+      settled = 0
+    elseif settles == epoch then
+      settled = min(settled, c.out)
+      c.out = c.out - settled
+    elseif settles == epoch - 1 then
+      settled = min(settled, c.before)
+      c.before = c.before - settled
     else
       settled = 0
     end
-    tat = max(tat - math.min(math.min(returned, settled) * emission, depth), filled(now))
+    c.tat = max(c.tat - min(min(returned, settled) * t.emission, t.depth), filled(c, t, now, held))
 
-    seen = math.min(seen + presence, 2^25)
-    local part = math.min(256, floor(max(0, now - epoch * ttl) * 256 / ttl))
-    contenders = max(1, floor((seen * 256 + older * (256 - part)) / 65536))
-    local free = floor(max(0, now + depth - tat) / emission)
-    taken = math.min(take, free)
-    taken = taken - taken % math.max(1, piece)
+    c.seen = min(c.seen + presence, 2^25)
+    local part = min(256, floor(max(0, now - c.epoch * ttl) * 256 / ttl))
+    local contenders = max(1, floor((c.seen * 256 + c.older * (256 - part)) / 65536))
+    local free = floor(max(0, now + t.depth - c.tat) / t.emission)
+    local taken = min(take, free)
+    taken = taken - taken % max(1, piece)
     free = free - taken
     local share = floor(free / (contenders + 1))
     if taken < take then share = 0 elseif share == 0 and take > 0 and free > 0 then share = 1 end
-    granted = math.min(n, share, 2^40 - out)
-    out = out + granted
-    tat, written = tat + (taken + granted) * emission, true
+    local granted = min(n, share, 2^40 - c.out)
+    c.out, c.tat = c.out + granted, c.tat + (taken + granted) * t.emission
+    return granted, taken, epoch, contenders
   end
 
-  if not written then
-    cell = nil
-  elseif out + before + seen + older == 0 then
-    cell = string.format('%d', tat)
-  else
-    cell = string.format('%d %d %d %d %d %d', tat, epoch, out, before, seen, older)
+  local function share(total, ways, index)
+    local left = total % ways
+    return (total - left) / ways + (index < left and 1 or 0)
   end
-  return granted, tat, cell, taken, first + epoch, contenders
+
+  local function partOf(t, ways, index)
+    local p = {burst = share(t.burst, ways, index), emission = t.depth, depth = 0}
+    if p.burst > 0 then
+      p.emission = floor((t.depth + p.burst - 1) / p.burst)
+      p.depth = p.burst * p.emission
+    end
+    p.ceiling = p.depth + t.ceiling - t.depth
+    return p
+  end
+
+  local function fromPart(t, p, free) return floor(free * t.emission / p.emission) - 1 end
+
+  local function heldBy(t, s, index)
+    return share(t.burst, s.ways, index) - share(max(0, t.burst - s.held), s.ways, index)
+  end
+
+  local function levelOf(t, s, index)
+    local p = partOf(t, s.ways, index)
+    if s.level > t.depth then return s.level + p.depth - t.depth + p.burst end
+    local tokens, fraction = floor((t.depth - s.level) / t.emission), (t.depth - s.level) % t.emission
+    local level = p.depth - min(share(tokens, s.ways, index), p.burst) * p.emission
+    if index == 0 and fraction > 0 then
+      level = level - max(0, floor(fraction * p.emission / t.emission) - 1)
+    end
+    return max(0, level)
+  end
+
+  local function fits(s) return s.start <= micros + 1000000 and s.ends <= micros + 4000000 end
+
+  local function whole(s) s.ways, s.stride, s.level, s.closing = 0, 0, 0, 0 end
+
+  local function open(c, t)
+    local s, held = c.split, nil
+    if not s then
+      pass(c, t, now, 0, 0)
+      return t, 0
+    end
+    local freed = ticks(s.start + 2000000)
+    if s.ways > 0 then
+      local p, last = partOf(t, s.ways, 0), ticks(s.ends + 500000)
+      held = pass(c, p, min(now, last), heldBy(t, s, 0), freed)
+      if last > now then return p, held end
+      c.tat = last + t.depth - fromPart(t, p, last + p.depth - c.tat)
+      whole(s)
+      if freed <= last then s.held = 0 end
+    end
+    s.held = pass(c, t, now, s.held, freed)
+    if s.held == 0 and micros >= s.ends + 500000 and micros >= s.start + 4000000 then c.split = nil end
+    return t, s.held
+  end
+
+  -- limit.Load: counts entries, and returns those per second.
+  local function count(id, ops)
+    local field = '\253' .. id
+    local text = call('HMGET', hash, field)[1] or pcall('HMGET', earlier, field)[1] or ''
+    local window, n, before = match(text, '^(%d+) (%d+) (%d+)$')
+    window, n, before = num(window) or 0, num(n) or 0, num(before) or 0
+    if window >= 2^40 or max(n, before) > 2^30 then window, n, before = 0, 0, 0 end
+    local second = floor(micros / 1000000)
+    if window ~= second then
+      window, n, before = second, 0, window == second - 1 and n or 0
+    end
+    n = min(n + ops, 2^30)
+    call('HSET', hash, field, format('%d %d %d', window, n, before))
+    return n + floor(before * (1000000 - micros % 1000000) / 1000000)
+  end
+
+  local function touch(c, t, at, id)
+    local ops, threshold, ways, stride, over, known = 0, 0, 0, 0, 0, {}
+    ops, threshold, ways, stride, over, at = read('>ddddd', numbers, at)
+    known.start, known.ends, known.ways, known.stride, known.held, known.level, known.closing = read('>ddddddd', numbers, at)
+    local terms, held = open(c, t)
+    if known.start > (c.split and c.split.start or 0) and known.ways > 1 and known.closing == 0 and fits(known) and micros < known.ends + 500000 then
+      c.split = known
+      terms, held = open(c, t)
+    end
+    local load, s = count(id, ops), c.split or {start = 0, ends = 0, ways = 0}
+    local ends = micros + min(3000000, floor((span - t.ceiling) / unit) - 500000)
+    if s.ways == 0 then
+      ways = min(ways, 64, t.burst)
+      local paused = s.start > 0 and micros < s.ends + 500000
+      if ways > 1 and threshold > 0 and load >= threshold and over == 0 and not paused then
+        c.split = {start = max(micros, s.start + 1), ends = ends, ways = ways, stride = stride,
+          held = min(c.out + c.before + held, 2^40), level = max(0, c.tat - now), closing = 0}
+        c.tat, c.out, c.before = now + levelOf(t, c.split, 0), 0, 0
+        terms, held = open(c, t)
+      end
+    elseif s.closing == 0 then
+      if over == 1 or load * 4 < threshold and micros >= s.start + 2000000 then
+        s.closing = 1
+      else
+        s.ends = max(s.ends, ends)
+      end
+    end
+    c.tat = max(c.tat, filled(c, terms, now, held))
+  end
+
+  local function merge(c, t, at)
+    local n, start, over, free = read('>dddd', numbers, at)
+    local terms, held = open(c, t)
+    local s, merged = c.split, false
+    if s and s.ways > 0 and s.closing == 1 and s.start == start then
+      free = fromPart(t, terms, now + terms.depth - c.tat) + free
+      c.tat = now + t.depth - max(-t.ceiling, min(free, t.depth))
+      c.out = min(c.out + n, 2^40)
+      whole(s)
+      if ticks(s.start + 2000000) <= now then s.held = 0 end
+      if over == 1 then s.ends = micros + 10000000 end
+      terms, held, merged = t, s.held, true
+    end
+    c.tat = max(c.tat, filled(c, terms, now, held))
+    return merged
+  end
+
+  -- Returns granted, level, whether to store the cell, and of a lease taken, epoch, contenders, term.
+  local function sub(op, c, t, at)
+    local s, index, n, from = {}, 0, 0, 0
+    index, s.start, s.ends, s.ways, s.held, s.level, from = read('>dddddd', numbers, at)
+    n = read('>d', numbers, from)
+    local left = s.ends - 500000 - micros
+    if left < 0 or not fits(s) or s.ways < 2 or index >= s.ways or c.start > s.start or c.start == s.start and c.closing == 1 and op ~= 8 then
+      return -3, 0, false
+    end
+    local p, dirty = partOf(t, s.ways, index), false
+    if c.start < s.start then
+      c.tat = now + (micros <= s.start + 2000000 and levelOf(t, s, index) or p.depth)
+      c.epoch, c.out, c.before, c.seen, c.older, c.start, c.closing = 0, 0, 0, 0, 0, s.start, 0
+      dirty = true
+    end
+    local held = pass(c, p, now, heldBy(t, s, index), ticks(s.start + 3000000))
+    if op == 8 then
+      dirty = dirty or c.closing == 0
+      c.closing = 1
+      return c.out + c.before, fromPart(t, p, now + p.depth - c.tat), dirty
+    elseif op == 6 then
+      local granted, taken, epoch, contenders = lease(c, p, held, from)
+      return granted, max(0, c.tat - now), true, taken, epoch, contenders, min(2e9, left * 1000)
+    end
+    local granted, tat, changed = apply(op, n, p.emission, p.depth, p.ceiling, c.tat, now)
+    c.tat = max(tat, filled(c, p, now, held))
+    return granted, max(0, c.tat - now), dirty or changed
+  end
+
+  -- A cell from its text, or from its TAT if it is no more than that; nil if it is damaged.
+  local function parse(text, tat, shift, sub)
+    if tat and not (text and sub) then
+      if tat % 1 ~= 0 or tat >= 1e14 or tat <= -1e14 then return nil end
+      return {tat = tat, epoch = 0, out = 0, before = 0, seen = 0, older = 0, start = 0, closing = 0}
+    end
+    local tat, epoch, out, before, seen, older, rest = match(text or '', '^(-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+)(.*)$')
+    if not tat or epoch * ttl >= span then return nil end
+    local c = {tat = tat - shift, epoch = epoch - shift / ttl, out = out + 0, before = before + 0, seen = seen + 0, older = older + 0}
+    if c.tat >= 1e14 or c.tat <= -1e14 or max(c.out, c.before) > 2^40 or max(c.seen, c.older) > 2^25 then return nil end
+    if sub then
+      local start, closing = match(rest, '^ (%d+) ([01])$')
+      c.start, c.closing = num(start), num(closing)
+      return start and c.start < 2^52 and c or nil
+    elseif rest ~= '' then
+      local start, ends, ways, stride, held, level, closing = match(rest, '^ (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([01])$')
+      if not start then return nil end
+      local s = {start = start + 0, ends = ends + 0, ways = ways + 0, stride = stride + 0, held = held + 0, level = level + 0, closing = closing + 0}
+      if s.start == 0 or max(s.start, s.ends) >= 2^52 or s.ways > 64 or s.stride >= 2^20 or s.held > 2^40 or s.level >= 1e14 then return nil end
+      c.split = s
+    end
+    return c
+  end
+
+  local function text(c, sub)
+    local s = c.split
+    if sub then
+      return format('%d %d %d %d %d %d %d %d', c.tat, c.epoch, c.out, c.before, c.seen, c.older, c.start, c.closing)
+    elseif s then
+      return format('%d %d %d %d %d %d %d %d %d %d %d %d %d', c.tat, c.epoch, c.out, c.before, c.seen, c.older,
+        s.start, s.ends, s.ways, s.stride, s.held, s.level, s.closing)
+    elseif c.out + c.before + c.seen + c.older == 0 then
+      return format('%d', c.tat)
+    end
+    return format('%d %d %d %d %d %d', c.tat, c.epoch, c.out, c.before, c.seen, c.older)
+  end
+
+  -- Returns granted, level, what to store if anything, the split, and of a lease taken, epoch, contenders, term.
+  local function run(op, n, t, cell, tat, shift, id, at)
+    local part = op > 16
+    local c = parse(cell, tat, shift, part)
+    if not c then
+      if op % 16 ~= 5 then return -1, 0 end
+      c = parse(nil, now)
+    end
+    local granted, level, dirty, taken, epoch, contenders, term = 0, 0, true, nil, nil, nil, nil
+    if part then
+      granted, level, dirty, taken, epoch, contenders, term = sub(op - 16, c, t, at)
+    elseif op == 7 then
+      touch(c, t, at, id)
+    elseif op == 9 then
+      dirty = merge(c, t, at)
+      granted = dirty and 1 or 0
+    else
+      local terms, held = open(c, t)
+      if op == 6 then
+        granted, taken, epoch, contenders = lease(c, terms, held, at, c.split and c.split.start)
+      else
+        granted, c.tat, dirty = apply(op, n, terms.emission, terms.depth, terms.ceiling, c.tat, now)
+        c.tat = max(c.tat, filled(c, terms, now, held))
+      end
+    end
+    if not part then level = max(0, c.tat - now) end
+    return granted, level, dirty and text(c, part) or nil, c.split, taken, epoch, contenders, term
+  end
+  return enter, run
 end
 
+local enter, run
 local out, o, lag, key, arg = {time, 0, 0, 0}, 2, 0, 0, 1
+local splits
 for _ = 1, groups do
   local length, unit, base, count, runs
   length, unit, base, count, runs, at = read('>ddddd', numbers, at)
@@ -163,20 +392,16 @@ for _ = 1, groups do
     if f > 0 then old = pcall('HMGET', KEYS[key + g - 1], unpack(fields)) end
   end
 
-  local put, p, c = {KEYS[key + g] or false, nil, nil, nil}, 1, 1
+  local put, p, c, entered = {KEYS[key + g] or false, nil, nil, nil}, 1, 1, false
   for _ = 1, runs do
     local op, n, emission, depth, ceiling, entries
     op, n, emission, depth, ceiling, entries, at = read('>dddddd', numbers, at)
-    local settles, settled, returned, take, piece, presence, taken, epoch, contenders
+    local leases, terms = op == 6 or op == 22, nil
     for _ = 1, entries do
       arg, c = arg + 1, c + 1
-      local granted, tat, dirty = failed, now, false
-      if op == 6 then
-        n, settles, settled, returned, take, piece, presence, at = read('>ddddddd', numbers, at)
-        taken, epoch, contenders = 0, 0, 0
-      end
+      local granted, level, dirty, taken, epoch, contenders, term = failed, 0, nil, nil, nil, nil, nil
       if cells then
-        local cell = cells[c]
+        local cell, tat = cells[c], now
         if cell then
           tat = num(cell)
         else
@@ -191,21 +416,37 @@ for _ = 1, groups do
         end
         if tat and op < 6 and tat % 1 == 0 and tat < 1e14 and tat > -1e14 then
           granted, tat, dirty = apply(op, n, emission, depth, ceiling, tat, now)
+          level = tat - now
+          if dirty then
+            put[p + 1], put[p + 2], p = args[arg], format('%d', tat), p + 2
+          end
         else
-          granted, tat, cell, taken, epoch, contenders = leased(op, n, emission, depth, ceiling, now,
-            cell, tat, cells[c] and 0 or span, span, 2000000 * unit, (base + g - 1) * length / 2000000,
-            settles, settled, returned, take, piece, presence)
+          if not run then enter, run = records() end
+          if not entered then
+            enter(now, unit, span, (base + g - 1) * length, put[1], KEYS[key + g - 1])
+            entered = true
+          end
+          terms = terms or {emission = emission, depth = depth, ceiling = ceiling, burst = depth / emission}
+          local split
+          granted, level, cell, split, taken, epoch, contenders, term = run(op, n, terms, cell, tat, cells[c] and 0 or span, args[arg], at)
           if cell then
             put[p + 1], put[p + 2], p = args[arg], cell, p + 2
           end
+          if split then
+            splits = splits or {}
+            splits[#splits + 1], splits[#splits + 2] = arg - 2, split
+          end
         end
       end
-      if dirty then
-        put[p + 1], put[p + 2], p = args[arg], format('%d', tat), p + 2
-      end
-      out[o + 1], out[o + 2], o = granted, tat - now, o + 2
-      if op == 6 then
-        out[o + 1], out[o + 2], out[o + 3], o = taken, epoch, contenders, o + 3
+      out[o + 1], out[o + 2], o = granted, level, o + 2
+      if op > 5 then
+        at = at + 8 * n
+        if leases then
+          out[o + 1], out[o + 2], out[o + 3], o = taken or 0, epoch or 0, contenders or 0, o + 3
+          if op == 22 then
+            out[o + 1], o = term or 0, o + 1
+          end
+        end
       end
     end
   end
@@ -230,4 +471,13 @@ for _ = 1, groups do
   key = key + 4
 end
 out[2] = lag
+if splits then
+  for i = 1, #splits, 2 do
+    local s = splits[i + 1]
+    for _, v in ipairs({splits[i], s.start, s.ends, s.ways, s.stride, s.held, s.level, s.closing}) do
+      o = o + 1
+      out[o] = v
+    end
+  end
+end
 return cmsgpack.pack(out)
