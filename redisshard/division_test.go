@@ -84,7 +84,7 @@ func TestDivisionIsEven(t *testing.T) {
 			for name, top := range map[string]*topology{"equal": equal(masters), "unequal": unequal(masters, random)} {
 				sp, has, worst := newSpread(l, top), mastersOf(l, top), 0.0
 				for home := range v {
-					if v == maxTags && home%61 != 0 {
+					if v == maxTags && home%509 != 0 { // a few homes of many
 						continue
 					}
 					ways, stride := sp.choose(home, 0)
@@ -110,7 +110,6 @@ func TestDivisionIsEven(t *testing.T) {
 				if worst > bound {
 					t.Errorf("V %d, %d masters, %s: the busiest has %.2f times the mean", v, masters, name, worst)
 				}
-				t.Logf("V %d, %d masters, %s: %.2f", v, has, name, worst)
 			}
 		}
 	}
