@@ -67,9 +67,9 @@ type Config struct {
 	Tags, Bins int
 
 	// SplitWays, 2 to 64, forces the number of parts into which a hot bucket is divided, on one master too, where it
-	// helps nobody: for tests and special cases. A layout of fewer tags has fewer parts. 0: one part for each
-	// master, or several where slots are spread unevenly; none on a single master. More parts spread the load
-	// further, and leave each a smaller share of the burst.
+	// helps nobody: for tests and special cases. 0: one part for each master, or a few more or less
+	// where slots are spread unevenly; none on a single master. More parts spread the load further, and leave each a
+	// smaller share of the burst.
 	SplitWays int
 
 	// Logger takes what operators should know. Default slog.Default().

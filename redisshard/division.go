@@ -3,6 +3,7 @@ package redisshard
 import (
 	"cmp"
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"github.com/spillgate/spillgate/limit"
@@ -86,13 +87,19 @@ func newSpread(l *layout, t *topology) *spread {
 
 // choose is the division for a home. Forced, if not 0, is the number of ways. Else there is one for each master if each can
 // serve one. Where slots are too uneven for that it is the smallest number that burdens no master much, since every part has
-// only its share of the burst, or else the one that leaves the busiest master the least. Two parts of a bucket
-// never share a tag, where they would share a cell: so a small layout has fewer ways than wished for.
+// only its share of the burst, or else the one that leaves the busiest master the least. Parts share no tag
+// unless more are forced than there are tags.
 func (sp *spread) choose(tag, forced int) (ways, stride int) {
 	each := min(len(sp.masters), limit.MaxWays)
-	ways = min(cmp.Or(forced, each), len(sp.owners))
+	ways = cmp.Or(forced, each)
 	if ways < 2 {
 		return 1, 1
+	}
+	if ways > len(sp.owners) {
+		if slices.Contains(sp.owners, nobody) {
+			return 1, 1
+		}
+		return ways, 1 // all tags in turn
 	}
 	found := sp.search(tag, ways)
 	if forced == 0 && found[ways].busiest != 1 {
