@@ -64,9 +64,11 @@ type call struct {
 	args    []any
 }
 
-// divider says how a bucket is divided best whose home is on a tag.
+// divider says how a bucket is divided best.
 type divider interface {
 	division(tag int) (ways, stride int)
+	// tooSkewed reports whether the masters' clocks are too far apart for any.
+	tooSkewed() bool
 }
 
 // load sorts entries into groups and, within a group, into runs that share
@@ -185,7 +187,8 @@ func (c *call) appendTouch(p *limit.Part, tag int) {
 		}
 	}
 	s := &p.Split
-	c.numbers = appendNumbers(c.numbers, float64(p.Ops), float64(p.Threshold), float64(ways), float64(stride), number(p.End),
+	end := p.End || c.divider.tooSkewed()
+	c.numbers = appendNumbers(c.numbers, float64(p.Ops), float64(p.Threshold), float64(ways), float64(stride), number(end),
 		float64(s.Start), float64(s.Until), float64(s.Ways), float64(s.Stride), float64(s.Held), float64(s.Level), number(s.Closing))
 }
 

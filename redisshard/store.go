@@ -306,6 +306,12 @@ func (s *Store) Master(b *limit.Bucket, part *limit.Part) string {
 	return st.nodes.topology.Load().masterOf(st.layout.tags[tag])
 }
 
+// Divisible implements batcher.Divisible: there are several masters, or parts are forced.
+func (s *Store) Divisible() bool {
+	st := s.state.Load()
+	return st != nil && (s.cfg.SplitWays > 1 || len(st.nodes.topology.Load().masters) > 1)
+}
+
 // Apply implements batcher.Store.
 func (s *Store) Apply(ctx context.Context, shard int, entries []*batcher.Entry) {
 	if len(entries) == 0 {
