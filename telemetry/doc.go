@@ -19,7 +19,7 @@
 //
 // # What it does not do
 //
-// It knows no store: whoever wires it gives it a function that takes a Reading. No key
-// and no rule name becomes a label, so the number of series does not depend on traffic.
+// It knows no store: whoever wires it gives it a function that takes a Reading. No key becomes a label, and the names of
+// rules do in one metric only, so the number of series depends on the rules and not on traffic.
 // Spans and export by OTLP are not in this version.
 package telemetry

@@ -13,6 +13,14 @@ const (
 	TokensCharged     = "spillgate_tokens_charged_total"
 	TokensChargedLost = "spillgate_tokens_charged_lost_total"
 
+	Splits         = "spillgate_splits"
+	SplitsChanged  = "spillgate_splits_changed_total"
+	SplitTouches   = "spillgate_split_touches_total"
+	SplitRefused   = "spillgate_split_refused_total"
+	SplitOverflows = "spillgate_split_overflows_total"
+
+	ActiveBuckets = "spillgate_active_buckets"
+
 	StoreUp            = "spillgate_store_up"
 	StoreCalls         = "spillgate_store_calls_total"
 	StoreCallsResent   = "spillgate_store_calls_resent_total"
@@ -21,6 +29,7 @@ const (
 	StoreClaims        = "spillgate_store_claims_total"
 	StoreCallEntries   = "spillgate_store_call_entries"
 	StoreCallSeconds   = "spillgate_store_call_seconds"
+	StoreSkew          = "spillgate_store_skew_seconds"
 
 	ClaimsWaiting    = "spillgate_claims_waiting"
 	ClaimsOverloaded = "spillgate_claims_overloaded_total"
@@ -51,6 +60,9 @@ const (
 	AttrChange     = "change"
 	ChangePromoted = "promoted"
 	ChangeDemoted  = "demoted"
+	ChangeSplit    = "split"
+	ChangeMerged   = "merged"
+	ChangeEnded    = "ended"
 
 	AttrKind     = "kind"
 	KindGranted  = "granted"
@@ -63,6 +75,10 @@ const (
 	CauseNotRun  = "not_run"
 	CauseUnknown = "unknown"
 	CauseDamaged = "damaged"
+
+	// AttrDomain and AttrRule are empty for buckets that callers name themselves.
+	AttrDomain = "domain"
+	AttrRule   = "rule"
 
 	AttrVersion   = "version"
 	AttrGoVersion = "go_version"
@@ -122,6 +138,19 @@ var Metrics = []Metric{
 	{Name: TokensChargedLost, Kind: Counter, Unit: "{token}",
 		Help: "Those of them that the store may not have counted."},
 
+	{Name: Splits, Kind: Gauge, Unit: "{bucket}",
+		Help: "Buckets that are divided over several masters now, as far as this agent knows."},
+	{Name: SplitsChanged, Kind: Counter, Unit: "{bucket}", Labels: []string{AttrChange},
+		Help: "Buckets that were divided (split), and that are whole again: by order (merged), or since the time was over (ended)."},
+	{Name: SplitTouches, Kind: Counter, Unit: "{report}",
+		Help: "Reports of the load on a bucket to its home, among the entries."},
+	{Name: SplitRefused, Kind: Counter, Unit: "{entry}",
+		Help: "Entries on parts of buckets that were not divided any more; they were asked again at home."},
+	{Name: SplitOverflows, Kind: Counter, Unit: "{claim}",
+		Help: "Checks and leases that went on to another part of their bucket, the one before having too little."},
+	{Name: ActiveBuckets, Kind: Gauge, Unit: "{bucket}", Labels: []string{AttrDomain, AttrRule},
+		Help: "Distinct buckets of a rule that were checked in the last minute or two, an estimate. Absent with the memory store."},
+
 	{Name: StoreUp, Kind: Gauge, Unit: "1",
 		Help: "1 if the store has been reached and its last calls were answered, else 0."},
 	{Name: StoreCalls, Kind: Counter, Unit: "{call}",
@@ -138,6 +167,8 @@ var Metrics = []Metric{
 		Help: "Entries in one call to the store.", Buckets: entryBuckets},
 	{Name: StoreCallSeconds, Kind: Histogram, Unit: "s",
 		Help: "Time from sending a call to the store to its answer.", Buckets: secondBuckets},
+	{Name: StoreSkew, Kind: Gauge, Unit: "s",
+		Help: "How far the clocks of two masters are apart at least. Absent where that is not known or does not matter."},
 
 	{Name: ClaimsWaiting, Kind: Gauge, Unit: "{claim}",
 		Help: "Claims that wait for the store now."},

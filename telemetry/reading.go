@@ -1,7 +1,9 @@
 package telemetry
 
 import (
+	"cmp"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,10 +18,14 @@ import (
 type Reading struct {
 	// Agent has the agent's totals.
 	Agent agent.Stats
+	// Active has the buckets that were checked of late, by rule.
+	Active []agent.Active
 	// StoreUp: the store could be used when it was last looked at.
 	StoreUp bool
 	// StoreResent counts calls that the store repeated.
 	StoreResent uint64
+	// StoreSkew is how far the clocks of masters are apart; nil or not ok if that is not known.
+	StoreSkew func() (skew time.Duration, ok bool)
 	// Memstore describes the memory store; nil with another one.
 	Memstore *Memstore
 
@@ -49,6 +55,7 @@ type labels struct {
 	promoted, demoted        *series
 	granted, rode, spent     *series
 	returned, expired        *series
+	split, merged, ended     *series
 	notRun, unknown, damaged *series
 	build                    *series
 }
@@ -88,6 +95,9 @@ func newLabels(version string) *labels {
 		spent:         newSeries(AttrKind, KindSpent),
 		returned:      newSeries(AttrKind, KindReturned),
 		expired:       newSeries(AttrKind, KindExpired),
+		split:         newSeries(AttrChange, ChangeSplit),
+		merged:        newSeries(AttrChange, ChangeMerged),
+		ended:         newSeries(AttrChange, ChangeEnded),
 		notRun:        newSeries(AttrCause, CauseNotRun),
 		unknown:       newSeries(AttrCause, CauseUnknown),
 		damaged:       newSeries(AttrCause, CauseDamaged),
@@ -107,6 +117,8 @@ type seeFunc func(name string, value float64, of ...*series)
 func (r *Reading) show(l *labels, see seeFunc) {
 	r.showChecks(l, see)
 	r.showLeases(l, see)
+	r.showSplits(l, see)
+	r.showActive(see)
 
 	b := &r.Agent.Batcher
 	see(StoreUp, oneIf(r.StoreUp))
@@ -117,6 +129,11 @@ func (r *Reading) show(l *labels, see seeFunc) {
 	see(StoreEntriesFailed, count(b.Unknown), l.unknown)
 	see(StoreEntriesFailed, count(b.Damaged), l.damaged)
 	see(StoreClaims, count(b.Claims))
+	if r.StoreSkew != nil {
+		if skew, ok := r.StoreSkew(); ok {
+			see(StoreSkew, skew.Seconds())
+		}
+	}
 	see(ClaimsWaiting, float64(b.Waiting))
 	see(ClaimsOverloaded, count(b.Overloaded))
 	see(ClaimsGivenUp, count(b.GivenUp))
@@ -165,6 +182,34 @@ func (r *Reading) showLeases(l *labels, see seeFunc) {
 	see(LeaseRequests, count(s.Asks))
 	see(TokensCharged, count(s.Charged))
 	see(TokensChargedLost, count(s.ChargesLost))
+}
+
+// showSplits reports how buckets are divided. All of it is there from the start, with 0.
+func (r *Reading) showSplits(l *labels, see seeFunc) {
+	s := &r.Agent.Splits
+	see(Splits, float64(s.Active))
+	see(SplitsChanged, count(s.Split), l.split)
+	see(SplitsChanged, count(s.Merged), l.merged)
+	see(SplitsChanged, count(s.Ended), l.ended)
+	see(SplitTouches, count(s.Touches))
+	see(SplitRefused, count(s.Refused))
+	see(SplitOverflows, count(s.Overflow))
+}
+
+// mostRules is for how many rules active buckets are shown: a rules file may have many thousands.
+const mostRules = 500
+
+// showActive reports the active buckets of the rules that have most.
+func (r *Reading) showActive(see seeFunc) {
+	all := r.Active
+	if len(all) > mostRules {
+		all = slices.Clone(all)
+		slices.SortStableFunc(all, func(x, y agent.Active) int { return cmp.Compare(y.Buckets, x.Buckets) })
+		all = all[:mostRules]
+	}
+	for _, a := range all {
+		see(ActiveBuckets, float64(a.Buckets), newSeries(AttrDomain, a.Domain, AttrRule, a.Rule))
+	}
 }
 
 // count is the value of a total. One that is put together from parts, while checks run, can be some below

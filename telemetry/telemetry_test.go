@@ -15,6 +15,7 @@ import (
 
 	"github.com/spillgate/spillgate/agent"
 	"github.com/spillgate/spillgate/agent/lease"
+	"github.com/spillgate/spillgate/agent/split"
 	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/limit"
 	"github.com/spillgate/spillgate/memstore"
@@ -58,9 +59,12 @@ func full() Reading {
 				Totals:   lease.Totals{Granted: 46, Rode: 47, Spent: 48, Returned: 49, Expired: 50, Asks: 51, Admitted: 52, Denied: 53},
 				Holdings: 54, Held: 55,
 			},
+			Splits: split.Totals{Active: 61, Split: 62, Merged: 63, Ended: 64, Touches: 65, Refused: 66, Overflow: 67},
 		},
+		Active: []agent.Active{{Buckets: 71}, {Domain: "d", Rule: "r", Buckets: 72}},
 		StoreUp:            true,
 		StoreResent:        31,
+		StoreSkew:          func() (time.Duration, bool) { return 1500 * time.Microsecond, true },
 		Memstore:           &Memstore{Cells: 32},
 		Rules:              33,
 		RulesLoaded:        time.UnixMilli(1_700_000_000_250),
@@ -93,6 +97,16 @@ func TestValues(t *testing.T) {
 		`spillgate_lease_requests_total 51`,
 		`spillgate_tokens_charged_total 44`,
 		`spillgate_tokens_charged_lost_total 45`,
+		`spillgate_splits 61`,
+		`spillgate_splits_changed_total{change="split"} 62`,
+		`spillgate_splits_changed_total{change="merged"} 63`,
+		`spillgate_splits_changed_total{change="ended"} 64`,
+		`spillgate_split_touches_total 65`,
+		`spillgate_split_refused_total 66`,
+		`spillgate_split_overflows_total 67`,
+		`spillgate_active_buckets{domain="",rule=""} 71`,
+		`spillgate_active_buckets{domain="d",rule="r"} 72`,
+		`spillgate_store_skew_seconds 0.0015`,
 		`spillgate_store_up 1`,
 		`spillgate_store_calls_total 21`,
 		`spillgate_store_calls_resent_total 31`,
@@ -142,10 +156,55 @@ func TestSeriesBeforeTheyCount(t *testing.T) {
 		`spillgate_lease_tokens_total{kind="expired"} 0`,
 		`spillgate_lease_requests_total 0`,
 		`spillgate_tokens_charged_lost_total 0`,
+		`spillgate_splits 0`,
+		`spillgate_splits_changed_total{change="split"} 0`,
+		`spillgate_splits_changed_total{change="ended"} 0`,
+		`spillgate_split_overflows_total 0`,
 	} {
 		if !strings.Contains(text, "\n"+want+"\n") {
 			t.Errorf("no line %s", want)
 		}
+	}
+}
+
+// TestAbsent: what is not known has no series, rather than a 0.
+func TestAbsent(t *testing.T) {
+	tel := newTelemetry(t)
+	r := full()
+	tel.Observe(func() Reading { return r })
+	if text := scrape(t, tel); !strings.Contains(text, "\nspillgate_store_skew_seconds 0.0015\n") || !strings.Contains(text, `rule="r"`) {
+		t.Fatalf("a reading that has all lacks some:\n%s", text)
+	}
+	r.StoreSkew = func() (time.Duration, bool) { return time.Second, false }
+	r.Active, r.Memstore, r.RulesLoaded = r.Active[:1], nil, time.Time{}
+	text := scrape(t, tel)
+	for _, gone := range []string{"spillgate_store_skew_seconds ", `rule="r"`, "spillgate_memstore_cells ", "spillgate_rules_loaded_timestamp_seconds "} {
+		if strings.Contains(text, gone) {
+			t.Errorf("%s is there, and is not known:\n%s", gone, text)
+		}
+	}
+}
+
+// TestActiveOfManyRules: a rules file may have many thousands of rules. Those that have most are shown.
+func TestActiveOfManyRules(t *testing.T) {
+	tel := newTelemetry(t)
+	var active []agent.Active
+	for i := range 3 * mostRules {
+		active = append(active, agent.Active{Domain: "d", Rule: fmt.Sprintf("r%04d", i), Buckets: uint64(i)})
+	}
+	tel.Observe(func() Reading { return Reading{Active: active} })
+	text := scrape(t, tel)
+	lines := regexp.MustCompile(`(?m)^spillgate_active_buckets{.*} (\d+)$`).FindAllStringSubmatch(text, -1)
+	if len(lines) != mostRules {
+		t.Errorf("%d series, want %d", len(lines), mostRules)
+	}
+	for _, line := range lines {
+		if n, err := strconv.Atoi(line[1]); err != nil || n < 2*mostRules {
+			t.Errorf("%s is there, and others have more", line[0])
+		}
+	}
+	if active[0].Buckets != 0 {
+		t.Error("the reading was sorted, and it is not ours")
 	}
 }
 

@@ -23,6 +23,8 @@ type Config struct {
 	Version string
 	// StoreUp, if set, tells INFO whether the store answers.
 	StoreUp func() bool
+	// Skew, if set, tells INFO how far the clocks of the store's masters are apart; ok is false if that is not known.
+	Skew func() (skew time.Duration, ok bool)
 	// MaxConns bounds the connections; one more is answered with an error and
 	// closed. A connection at rest holds about 30 KB with its goroutine. Default 10,000.
 	MaxConns int

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -366,17 +367,37 @@ func TestInfoWithoutLeases(t *testing.T) {
 	c.send(frame("INFO", "leases"))
 	text := c.next()
 	_, leases, found := strings.Cut(text, `# Leases\r\n`)
+	leases, splits, _ := strings.Cut(strings.TrimSuffix(leases, `\r\n"`), `\r\n\r\n# Splits\r\n`)
 	if !found || !strings.Contains(text, `admitted_ok:1\r\ndenied_over_limit:1\r\n`) {
 		t.Fatalf("INFO is %s", text)
 	}
-	lines := strings.Split(strings.TrimSuffix(leases, `\r\n"`), `\r\n`)
-	for _, line := range lines {
+	lines := strings.Split(leases, `\r\n`)
+	for _, line := range append(lines, strings.Split(splits, `\r\n`)...) {
 		if _, value, _ := strings.Cut(line, ":"); value != "0" && value != "0.0" {
 			t.Errorf("%s on a direct store", line)
 		}
 	}
 	if last := "store_calls_per_1000_checks:0.0"; lines[len(lines)-1] != last {
 		t.Errorf("the last line is not %s: %s", last, leases)
+	}
+	if last := "splits_overflows:0"; !strings.HasSuffix(splits, last) {
+		t.Errorf("the last line is not %s: %s", last, splits)
+	}
+	c.Close()
+	d.shut()
+}
+
+// TestInfoSkew: how far masters' clocks are apart is told while it is known.
+func TestInfoSkew(t *testing.T) {
+	var known atomic.Bool
+	d, _ := onSocket(t, resp.Config{Skew: func() (time.Duration, bool) { return 12345 * time.Microsecond, known.Load() }})
+	c := d.client()
+	for _, want := range []bool{false, true, false} {
+		known.Store(want)
+		c.send(frame("INFO"))
+		if text := c.next(); strings.Contains(text, `\r\nstore_skew_ms:12.3\r\n`) != want || strings.Contains(text, "skew") != want {
+			t.Errorf("known is %v, INFO is %s", want, text)
+		}
 	}
 	c.Close()
 	d.shut()

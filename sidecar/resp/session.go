@@ -198,6 +198,7 @@ func info(c *conn, _ [][]byte) {
 		fmt.Fprintf(&b, "store_up:%d\r\n", b2i(s.cfg.StoreUp()))
 	}
 	writeLeases(&b, &of)
+	s.writeSplits(&b, &of)
 	c.w.BulkString(b.String())
 }
 
@@ -212,6 +213,19 @@ func writeLeases(b *strings.Builder, of *agent.Stats) {
 	fmt.Fprintf(b, "local_admitted:%d\r\nlocal_denied:%d\r\ncached_denied:%d\r\n", l.Admitted, l.Denied, l.KnownDenied)
 	fmt.Fprintf(b, "tokens_charged:%d\r\ntokens_charged_lost:%d\r\n", l.Charged, l.ChargesLost)
 	fmt.Fprintf(b, "store_calls:%d\r\nstore_calls_per_1000_checks:%.1f\r\n", of.Batcher.Calls, perThousand(of))
+}
+
+// writeSplits is the section of INFO about buckets that are divided over several masters.
+func (s *Server) writeSplits(b *strings.Builder, of *agent.Stats) {
+	t := &of.Splits
+	fmt.Fprintf(b, "\r\n# Splits\r\nsplits_active:%d\r\nsplits_split:%d\r\nsplits_merged:%d\r\nsplits_ended:%d\r\n",
+		t.Active, t.Split, t.Merged, t.Ended)
+	fmt.Fprintf(b, "splits_touches:%d\r\nsplits_refused:%d\r\nsplits_overflows:%d\r\n", t.Touches, t.Refused, t.Overflow)
+	if s.cfg.Skew != nil {
+		if skew, ok := s.cfg.Skew(); ok {
+			fmt.Fprintf(b, "store_skew_ms:%.1f\r\n", float64(skew.Microseconds())/1000)
+		}
+	}
 }
 
 // perThousand is the calls to the store for each 1,000 checks; 0 before the first check.
