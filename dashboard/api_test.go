@@ -1,0 +1,155 @@
+package dashboard
+
+import (
+	"bytes"
+	"flag"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/spillgate/spillgate/agent"
+	"github.com/spillgate/spillgate/agent/lease"
+	"github.com/spillgate/spillgate/agent/split"
+	"github.com/spillgate/spillgate/batcher"
+	"github.com/spillgate/spillgate/limit"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what the API says into testdata")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// golden compares a text with a file of testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := "testdata/" + name
+	if *rewrite {
+		if err := os.WriteFile(path, []byte(got), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: go test ./dashboard -rewrite, and look at the difference\ngot:\n%swant:\n%s", name, got, want)
+	}
+}
+
+// known is an agent that knows what the test says.
+type known struct {
+	mu     sync.Mutex
+	splits []split.Info
+	stats  agent.Stats
+}
+
+func (k *known) Splits() []split.Info {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.splits
+}
+
+func (k *known) Stats() agent.Stats { return k.stats }
+
+func (k *known) know(splits ...split.Info) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.splits = splits
+}
+
+// masters puts the parts on three masters, and knows nothing of part 4.
+func masters(_ *limit.Bucket, part *limit.Part) string {
+	return []string{"10.0.0.2:6379", "10.0.0.1:6379", "10.0.0.3:6379", "10.0.0.1:6379", ""}[part.At()]
+}
+
+// open returns an API on an agent, with a log. It is closed with the test.
+func open(t *testing.T, of Agent, cfg Config) (*API, *bytes.Buffer) {
+	var log bytes.Buffer
+	cfg.Logger = textLog(&log)
+	a := New(cfg)
+	a.Observe(of)
+	t.Cleanup(a.Close)
+	return a, &log
+}
+
+// textLog writes lines without their time.
+func textLog(w io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+}
+
+// ask is the answer of the API to a request, its status and kind before it.
+func ask(a *API, method, path string) string {
+	w := httptest.NewRecorder()
+	a.Handler().ServeHTTP(w, httptest.NewRequest(method, path, nil))
+	return strings.Join([]string{method, path, http.StatusText(w.Code), w.Header().Get("Content-Type"), w.Header().Get("Cache-Control"),
+		w.Header().Get("Allow")}, " ") + "\n" + w.Body.String()
+}
+
+// TestSplits: the answer byte for byte, from none to several buckets, shown and hidden.
+func TestSplits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var k known
+		a, _ := open(t, &k, Config{Master: masters})
+		secret := limit.Secret{9}
+		hiding, _ := open(t, &k, Config{Redact: func() (*limit.Secret, bool) { return &secret, true }})
+		got := ask(a, "GET", "/api/v1/splits")
+		since := time.Now()
+		time.Sleep(3*time.Second + 250*time.Millisecond) // the last two looks were 3 and 2 s after the start
+		user := info(idOf("api", "per-user", "/pay", "42"), since, 400, 100, 200, 50, 50)
+		user.Parts[2].Failing, user.Closing = true, true
+		long := info(idOf("api", "per-user", strings.Repeat("long", 20)), since.Add(time.Hour), 0, 0) // a clock that is ahead
+		long.ID = long.Bucket.ID()
+		k.know(user, info(idOf("", "tenant:7"), since, 1, 3), long, info(idOf("api", "all"), since.Add(time.Second), 5, 7), info(idOf("api", "per-user", "/", "43"), since, 0, 0))
+		got += ask(a, "GET", "/api/v1/splits")
+		k.know(user)
+		got += ask(hiding, "GET", "/api/v1/splits")
+		golden(t, "splits.txt", got)
+	})
+}
+
+func TestStats(t *testing.T) {
+	k := known{stats: agent.Stats{
+		Checks: []agent.Count{{Admitted: true, Reason: limit.OK, Checks: 11}, {Reason: limit.OverLimit, Checks: 12}},
+		Batcher: batcher.Stats{Calls: 21, Entries: 22, Claims: 23, NotRun: 24, Unknown: 25, Damaged: 26,
+			Overloaded: 27, GivenUp: 28, Refunded: 29, Waiting: 30},
+		Leases: lease.Stats{
+			Counts:   lease.Counts{Promoted: 41, Demoted: 42, KnownDenied: 43, Charged: 44, ChargesLost: 45},
+			Totals:   lease.Totals{Granted: 46, Rode: 47, Spent: 48, Returned: 49, Expired: 50, Asks: 51, Admitted: 52, Denied: 53},
+			Holdings: 54, Held: 55,
+		},
+		Splits: split.Totals{Active: 61, Split: 62, Merged: 63, Ended: 64, Touches: 65, Refused: 66, Overflow: 67},
+	}}
+	a, _ := open(t, &k, Config{})
+	none, _ := open(t, new(known), Config{})
+	golden(t, "stats.txt", ask(none, "GET", "/api/v1/stats")+ask(a, "GET", "/api/v1/stats"))
+}
+
+// TestErrors: mistakes are told as JSON, and HEAD is answered as GET is.
+func TestErrors(t *testing.T) {
+	a, _ := open(t, new(known), Config{})
+	var got string
+	for _, r := range [][2]string{{"GET", "/api/v1/nothing"}, {"GET", "/api/"}, {"POST", "/api/v1/splits"}, {"DELETE", "/api/v1/stats"},
+		{"PUT", "/api/v1/events"}, {"GET", "/api/v1/splits/"}, {"HEAD", "/api/v1/splits"}, {"HEAD", "/api/v1/events"}} {
+		got += ask(a, r[0], r[1])
+	}
+	a.clients.Add(mostClients)
+	got += ask(a, "GET", "/api/v1/events")
+	golden(t, "errors.txt", got)
+	if n := a.clients.Load(); n != mostClients {
+		t.Errorf("%d clients are counted, there are %d", n, mostClients)
+	}
+}
