@@ -29,12 +29,15 @@ const adminIndex = `<!doctype html>
 <li><a href="healthz">/healthz</a>: 200 while the process lives
 <li><a href="readyz">/readyz</a>: 200 when the rules are loaded and the store was reached, else 503 and why
 <li><a href="metrics">/metrics</a>: Prometheus
+<li><a href="api/v1/splits">/api/v1/splits</a>: buckets that are divided over several masters now
+<li><a href="api/v1/events">/api/v1/events</a>: a stream of what becomes of them (server-sent events)
+<li><a href="api/v1/stats">/api/v1/stats</a>: the agent's totals
 <li><a href="debug/pprof/">/debug/pprof</a>: profiles of the running process
 </ul>
 `
 
 // newAdmin is the server of the admin door. ready says why the agent is not ready.
-func newAdmin(log *slog.Logger, ready func() error, metrics http.Handler) *http.Server {
+func newAdmin(log *slog.Logger, ready func() error, metrics, api http.Handler) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -51,6 +54,7 @@ func newAdmin(log *slog.Logger, ready func() error, metrics http.Handler) *http.
 		answer(w, http.StatusOK, "ready")
 	})
 	mux.Handle("GET /metrics", metrics)
+	mux.Handle("/api/", api)
 	// Without pprof's cmdline: the command line may hold the store's password.
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)

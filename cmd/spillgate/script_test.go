@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 //	signal NAME TERM|INT|HUP|KILL   send a signal
 //	exits NAME CODE                 wait for the end; -1 is an end by a signal
 //	get ADDR PATH STATUS REGEXP     HTTP GET until status and body match
+//	follow ADDR PATH REGEXP         HTTP GET, and stay connected once the stream has begun with that
 //	throttle ADDR KEY MAX COUNT PERIOD REPLY    CL.THROTTLE
 //	stall ADDR                      send commands until the door can write no more replies
 //	redis NAME PASSWORD             a Redis server; its place in NAME_URL and NAME_ADDR
@@ -48,7 +49,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"run": runAndCompare, "start": startProgram, "await": awaitLog, "signal": sendSignal, "exits": awaitExit,
-			"get": getHTTP, "throttle": throttle, "stall": stall, "redis": startRedis,
+			"get": getHTTP, "follow": followHTTP, "throttle": throttle, "stall": stall, "redis": startRedis,
 		},
 		Setup: func(env *testscript.Env) error {
 			env.Values[programsKey{}] = programs{}
@@ -240,6 +241,25 @@ func getHTTP(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		return nil
 	})
+}
+
+func followHTTP(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 3, "follow ADDR PATH REGEXP")
+	want, err := regexp.Compile(args[2])
+	ts.Check(err)
+	transport := &http.Transport{DialContext: dialer(ts, args[0])}
+	r, err := (&http.Client{Transport: transport}).Get("http://admin" + args[1])
+	ts.Check(err)
+	ts.Defer(func() {
+		r.Body.Close()
+		transport.CloseIdleConnections()
+	})
+	begun := make([]byte, 4<<10)
+	n, err := r.Body.Read(begun)
+	ts.Check(err)
+	if !want.Match(begun[:n]) {
+		ts.Fatalf("GET %s begins with %q, want %q", args[1], begun[:n], args[2])
+	}
 }
 
 func throttle(ts *testscript.TestScript, neg bool, args []string) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spillgate/spillgate/agent"
 	"github.com/spillgate/spillgate/cmd/spillgate/config"
+	"github.com/spillgate/spillgate/dashboard"
 	"github.com/spillgate/spillgate/hotkeys"
 	"github.com/spillgate/spillgate/sidecar/resp"
 	"github.com/spillgate/spillgate/sidecar/socket"
@@ -38,6 +39,7 @@ type service struct {
 	store     *store
 	agent     *agent.Agent
 	telemetry *telemetry.Telemetry
+	api       *dashboard.API
 	resp      door[*resp.Server] // zero if off
 	admin     door[*http.Server] // zero if off
 	stopping  atomic.Bool
@@ -109,6 +111,7 @@ func (s *service) open(ctx context.Context) (err error) {
 	if s.telemetry, err = telemetry.New(telemetry.Config{Version: programVersion()}); err != nil {
 		return err
 	}
+	api := dashboard.New(s.shown())
 	s.agent, err = agent.New(agent.Config{
 		Store:        s.store.Store,
 		Rules:        set,
@@ -117,13 +120,34 @@ func (s *service) open(ctx context.Context) (err error) {
 		MaxPending:   s.cfg.Agent.MaxPending,
 		StoreTimeout: max(s.cfg.Store.Timeout, s.cfg.Agent.Deadline),
 		Hotkeys:      hotkeys.Config{Top: s.cfg.Hotkeys.Top, MinRate: s.cfg.Hotkeys.MinRate},
+		SplitOps:     splitOps(s.cfg.Split.Ops),
+		OnSplit:      api.OnSplit,
 		OnCall:       s.telemetry.OnCall,
 	})
 	if err != nil {
 		return err
 	}
 	s.telemetry.Observe(s.reading)
+	s.api = api
+	s.api.Observe(s.agent)
 	return s.listen()
+}
+
+// splitOps is a number of entries in the agent's words, where 0 is the default.
+func splitOps(ops int) int64 {
+	if ops == 0 {
+		return -1
+	}
+	return int64(ops)
+}
+
+// shown says how the API shows buckets.
+func (s *service) shown() dashboard.Config {
+	c := dashboard.Config{Logger: s.log, Master: s.store.master}
+	if s.cfg.Listen.RedactKeys {
+		c.Redact = s.store.Secret
+	}
+	return c
 }
 
 // listen opens the doors, [5]. The RESP door first: it is the one that two agents quarrel about.
@@ -132,7 +156,7 @@ func (s *service) listen() error {
 	options := socket.Options{Mode: l.SocketMode, Group: l.SocketGroup, AllowUIDs: l.AllowUIDs, Logger: s.log}
 	if l.RESP != config.Off {
 		server, err := resp.New(resp.Config{Agent: s.agent, Logger: s.log, Version: programVersion(),
-			StoreUp: func() bool { return s.store.status() == nil }})
+			StoreUp: func() bool { return s.store.status() == nil }, Skew: s.store.skew})
 		if err != nil {
 			return err
 		}
@@ -150,7 +174,7 @@ func (s *service) listen() error {
 		if err != nil {
 			return fmt.Errorf("listen.admin: %w", err)
 		}
-		s.admin = door[*http.Server]{newAdmin(s.log, s.ready, s.telemetry.Handler()), ln}
+		s.admin = door[*http.Server]{newAdmin(s.log, s.ready, s.telemetry.Handler(), s.api.Handler()), ln}
 	}
 	return nil
 }
@@ -173,8 +197,10 @@ func (s *service) reading() telemetry.Reading {
 	loaded, failed := s.rules.history()
 	return telemetry.Reading{
 		Agent:              s.agent.Stats(),
+		Active:             s.agent.Active(),
 		StoreUp:            s.store.status() == nil,
 		StoreResent:        s.store.resent(),
+		StoreSkew:          s.store.skew,
 		Memstore:           s.store.memory(),
 		Rules:              s.agent.Rules().Len(),
 		RulesLoaded:        loaded,
@@ -204,6 +230,9 @@ func (s *service) close() {
 	}
 	if s.store != nil {
 		step("store", s.store.close())
+	}
+	if s.api != nil {
+		s.api.Close() // ends the streams that the admin door would wait for
 	}
 	if s.admin.ln != nil {
 		step("admin", s.admin.server.Shutdown(ctx))

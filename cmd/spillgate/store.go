@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/cmd/spillgate/config"
+	"github.com/spillgate/spillgate/limit"
 	"github.com/spillgate/spillgate/memstore"
 	"github.com/spillgate/spillgate/redisshard"
 	"github.com/spillgate/spillgate/telemetry"
@@ -20,6 +22,9 @@ type store struct {
 	status func() error
 	// resent counts repeated calls; nil without calls.
 	resent func() uint64
+	// master is where a part of a bucket lives, "" if that is not known, and skew how far masters' clocks are apart.
+	master func(*limit.Bucket, *limit.Part) string
+	skew   func() (time.Duration, bool)
 	// memory describes a memory store; nil for another.
 	memory func() *telemetry.Memstore
 	close  func() error
@@ -37,12 +42,14 @@ func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (*stor
 			name:   storeName(cfg),
 			status: func() error { return nil },
 			resent: func() uint64 { return 0 },
+			master: func(*limit.Bucket, *limit.Part) string { return "" },
+			skew:   func() (time.Duration, bool) { return 0, false },
 			memory: func() *telemetry.Memstore { return &telemetry.Memstore{Cells: s.Cells()} },
 			close:  func() error { return nil },
 		}, nil
 	}
 	adoptClientLog(log)
-	rc := cfg.Store.Redis()
+	rc := cfg.Redis()
 	rc.Logger = log
 	s, err := redisshard.Open(ctx, rc)
 	if err != nil {
@@ -53,6 +60,8 @@ func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (*stor
 		name:   storeName(cfg),
 		status: s.Status,
 		resent: func() uint64 { return s.Stats().Resent },
+		master: s.Master,
+		skew:   s.Skew,
 		memory: func() *telemetry.Memstore { return nil },
 		close:  s.Close,
 	}, nil
@@ -63,5 +72,5 @@ func storeName(cfg *config.Config) string {
 	if cfg.Store.InMemory() {
 		return cfg.Store.URL
 	}
-	return cfg.Store.Redis().String()
+	return cfg.Redis().String()
 }

@@ -23,6 +23,7 @@ type Config struct {
 	Listen     Listen
 	Rules      Rules
 	Hotkeys    Hotkeys
+	Split      Split
 	Datacenter Datacenter
 
 	// file is the name of the one that was parsed, and from says of each key that was set where that was.
@@ -64,19 +65,6 @@ type Store struct {
 
 // InMemory reports whether the store is that of the process itself.
 func (s *Store) InMemory() bool { return strings.HasPrefix(s.URL, "memory:") }
-
-// Redis is the configuration of a store that is not in memory.
-func (s *Store) Redis() redisshard.Config {
-	return redisshard.Config{
-		URL:          s.URL,
-		PasswordFile: s.PasswordFile,
-		TLS:          redisshard.TLSConfig{CA: s.TLS.CA, Cert: s.TLS.Cert, Key: s.TLS.Key},
-		Clock:        s.Clock,
-		Timeout:      s.Timeout,
-		Tags:         s.Layout.Tags,
-		Bins:         s.Layout.Bins,
-	}
-}
 
 // TLS names the files of a TLS connection to the store, all optional.
 type TLS struct {
@@ -134,11 +122,36 @@ type Hotkeys struct {
 	MinRate float64
 }
 
+// Split says when a bucket that the whole fleet asks for is divided over the store's masters, and how far.
+type Split struct {
+	// Ops is the number of entries per second on one bucket, of all agents, from which it is divided; 0 never
+	// divides, and makes whole what other agents divide. Default 5,000. Lower divides earlier, and a divided bucket costs more entries.
+	Ops int
+	// Ways is into how many parts, 2 to 64; 0, the default, as it suits the store's masters. More parts leave
+	// each a smaller share of the burst.
+	Ways int
+}
+
 // Datacenter is this one's part of the limits.
 type Datacenter struct {
 	Name     string  // default none
 	Share    float64 // default 1
 	Headroom float64 // default 0.2
+}
+
+// Redis is the configuration of the store, if that is not in memory.
+func (c *Config) Redis() redisshard.Config {
+	s := &c.Store
+	return redisshard.Config{
+		URL:          s.URL,
+		PasswordFile: s.PasswordFile,
+		TLS:          redisshard.TLSConfig{CA: s.TLS.CA, Cert: s.TLS.Cert, Key: s.TLS.Key},
+		Clock:        s.Clock,
+		Timeout:      s.Timeout,
+		Tags:         s.Layout.Tags,
+		Bins:         s.Layout.Bins,
+		SplitWays:    c.Split.Ways,
+	}
 }
 
 // source is where a setting was set: at a place in the file or by a flag.
@@ -161,6 +174,7 @@ func Default(runtimeDir string) *Config {
 		Listen:     Listen{RESP: resp, HTTP: Off, GRPC: Off, Admin: "127.0.0.1:7117", SocketMode: 0o660},
 		Rules:      Rules{CacheTTL: 30 * time.Second},
 		Hotkeys:    Hotkeys{Top: 1000, MinRate: 5},
+		Split:      Split{Ops: 5000},
 		Datacenter: Datacenter{Share: 1, Headroom: 0.2},
 		from:       make(map[string]source),
 	}

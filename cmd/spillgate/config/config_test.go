@@ -78,7 +78,7 @@ var samples = map[string]string{
 	"listen.resp": "unix:///run/s.sock", "listen.http": ":7101", "listen.grpc": ":7102", "listen.admin": "unix://./admin.sock", "listen.socket_mode": "0600",
 	"listen.socket_group": "web", "listen.allow_uids": "0,1000", "listen.admin_allow_remote": "true", "listen.redact_keys": "true",
 	"rules.file": "r.yaml", "rules.store": "true", "rules.cache_ttl": "1m0s", "rules.snapshot": "s",
-	"hotkeys.top": "10", "hotkeys.min_rate": "0.5", "datacenter.name": "dc1", "datacenter.share": "0.5", "datacenter.headroom": "0.3",
+	"hotkeys.top": "10", "hotkeys.min_rate": "0.5", "split.ops": "100", "split.ways": "4", "datacenter.name": "dc1", "datacenter.share": "0.5", "datacenter.headroom": "0.3",
 }
 
 // leaves are the names and values of all fields of a Config.
@@ -266,11 +266,14 @@ func TestValidate(t *testing.T) {
 	c.Store.TLS.Cert = "cert.pem"
 	c.Listen.HTTP = ":80"
 	c.Listen.SocketMode = 0
+	c.Split = Split{Ops: -1, Ways: 1}
 	want := `config: agent.max_pending: "0" is out of range; write 1 to 16777216
 config: agent.on_store_error: "unknown limit.Policy" is not open or closed
 config: store.clock: "unknown redisshard.Clock" is not redis or agent
 config: listen.http: ":80" is not supported in this version; write off
 config: listen.socket_mode: "0000" is no mode of a file; write four octal digits such as 0660
+config: split.ops: "-1" is out of range; write 0 to 1073741824
+config: split.ways: "1" divides nothing; write 2 to 64, or 0 to have it chosen, or split.ops: 0 to divide nothing
 config: store.tls.cert does not go with the store memory://; remove it, or write a redis:// URL in store.url`
 	if err := c.Validate(); err == nil || err.Error() != want {
 		t.Errorf("got:\n%v\nwant:\n%s", err, want)

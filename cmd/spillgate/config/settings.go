@@ -80,10 +80,8 @@ var settings = []setting{
 		func(c *Config) pflag.Value { return (*uids)(&c.Listen.AllowUIDs) }},
 	{"listen.admin_allow_remote", "", "let the admin door be reached from other machines",
 		func(c *Config) pflag.Value { return (*boolean)(&c.Listen.AdminAllowRemote) }},
-	{"listen.redact_keys", "", "hide the text of keys on the admin door",
-		func(c *Config) pflag.Value {
-			return later{(*boolean)(&c.Listen.RedactKeys), "false", "close listen.admin if the text of keys is secret"}
-		}},
+	{"listen.redact_keys", "", "show hashes for the text of keys on the admin door and in the log",
+		func(c *Config) pflag.Value { return (*boolean)(&c.Listen.RedactKeys) }},
 
 	{"rules.file", "rules", "file of rules (empty: no rules)",
 		func(c *Config) pflag.Value { return (*text)(&c.Rules.File) }},
@@ -104,6 +102,11 @@ var settings = []setting{
 		func(c *Config) pflag.Value { return integer(&c.Hotkeys.Top, 1, 1<<20) }},
 	{"hotkeys.min_rate", "", "checks a second that make a bucket hot",
 		func(c *Config) pflag.Value { return decimal(&c.Hotkeys.MinRate, 0.001, 1e9) }},
+
+	{"split.ops", "", "entries a second on one bucket, of all agents, that divide it over masters (0: never)",
+		func(c *Config) pflag.Value { return integer(&c.Split.Ops, 0, 1<<30) }},
+	{"split.ways", "", "parts of a divided bucket (0: as it suits the masters)",
+		func(c *Config) pflag.Value { return ways{integer(&c.Split.Ways, 0, limit.MaxWays)} }},
 
 	{"datacenter.name", "", "name of this data center",
 		func(c *Config) pflag.Value {

@@ -91,16 +91,17 @@ func (p *problems) memory() {
 
 // redisOnly are the keys that mean nothing to the store of the process.
 var redisOnly = []string{"store.clock", "store.password_file", "store.tls.ca", "store.tls.cert", "store.tls.key",
-	"store.layout.tags", "store.layout.bins"}
+	"store.layout.tags", "store.layout.bins", "split.ways"}
 
 // redisKeys are the keys of the fields of a redisshard.Config.
 var redisKeys = map[string]string{"URL": "store.url", "Clock": "store.clock", "Timeout": "store.timeout", "PasswordFile": "store.password_file",
-	"TLS.CA": "store.tls.ca", "TLS.Cert": "store.tls.cert", "TLS.Key": "store.tls.key", "Tags": "store.layout.tags", "Bins": "store.layout.bins"}
+	"TLS.CA": "store.tls.ca", "TLS.Cert": "store.tls.cert", "TLS.Key": "store.tls.key", "Tags": "store.layout.tags", "Bins": "store.layout.bins",
+	"SplitWays": "split.ways"}
 
 // redis reports what redisshard would refuse before it dials.
 func (p *problems) redis() {
 	var found redisshard.ConfigErrors
-	errors.As(p.c.Store.Redis().Validate(), &found)
+	errors.As(p.c.Redis().Validate(), &found)
 	for _, e := range found {
 		if key := redisKeys[e.Field]; !p.rejected[key] {
 			p.failf(key, ": %v", e.Err)

@@ -102,6 +102,19 @@ func (v *number[T]) Set(s string) error {
 	return nil
 }
 
+// ways is a number of parts. One part is no division.
+type ways struct{ *number[int] }
+
+func (v ways) Set(s string) error {
+	if err := v.number.Set(s); err != nil {
+		return err
+	}
+	if *v.to == 1 {
+		return fmt.Errorf("%s divides nothing; write 2 to %d, or 0 to have it chosen, or split.ops: 0 to divide nothing", strictyaml.Show(s), v.max)
+	}
+	return nil
+}
+
 // choice is one of a few words.
 type choice[T comparable] struct {
 	to    *T

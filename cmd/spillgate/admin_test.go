@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bufio"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/agent/split"
+	"github.com/spillgate/spillgate/dashboard"
+)
+
+// TestEventsOutliveTheDoorsDeadlines: the admin door has deadlines for requests that end. A stream goes on.
+func TestEventsOutliveTheDoorsDeadlines(t *testing.T) {
+	api := dashboard.New(dashboard.Config{})
+	defer api.Close()
+	srv := newAdmin(slog.Default(), func() error { return nil }, http.NotFoundHandler(), api.Handler())
+	srv.ReadTimeout, srv.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go srv.Serve(ln)
+	defer srv.Close()
+	r, err := http.Get("http://" + ln.Addr().String() + "/api/v1/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	lines := bufio.NewScanner(r.Body)
+	next := func(want string) {
+		t.Helper()
+		for lines.Scan() {
+			if strings.HasPrefix(lines.Text(), want) {
+				return
+			}
+		}
+		t.Fatalf("the stream ended without %q: %v", want, lines.Err())
+	}
+	next(": spillgate")
+	time.Sleep(200 * time.Millisecond) // past both
+	api.OnSplit(split.Event{Kind: split.EventSplit})
+	next("event: split")
+}
+
+// TestIndexNamesWhatIsThere: every page that the index of the admin door links is there.
+func TestIndexNamesWhatIsThere(t *testing.T) {
+	s := newService(testConfig(t), slog.New(slog.DiscardHandler))
+	if err := s.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	ask := func(path string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		s.admin.server.Handler.ServeHTTP(w, httptest.NewRequest("HEAD", path, nil))
+		return w
+	}
+	index := httptest.NewRecorder()
+	s.admin.server.Handler.ServeHTTP(index, httptest.NewRequest("GET", "/", nil))
+	links := strings.Split(index.Body.String(), `<a href="`)[1:]
+	if len(links) < 7 {
+		t.Fatalf("%d links in %s", len(links), index.Body)
+	}
+	for _, link := range links {
+		path, _, _ := strings.Cut(link, `"`)
+		if w := ask("/" + path); w.Code != http.StatusOK {
+			t.Errorf("/%s: %d", path, w.Code)
+		}
+	}
+}
