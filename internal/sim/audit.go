@@ -13,7 +13,11 @@ func (w *World) audit() {
 	for _, m := range w.masters {
 		cells += m.store.Cells()
 	}
-	if most := len(w.buckets) * (1 + w.counts.Changes); cells > most {
+	most := len(w.buckets) * (1 + w.counts.Changes)
+	if w.plan.Divided {
+		most *= mostWays
+	}
+	if cells > most {
 		w.fail("G7", nil, "%d cells for %d buckets", cells, len(w.buckets))
 	}
 	if w.plan.Calm {

@@ -22,6 +22,10 @@
 // Agents crash, stop, and are suspended, also in the middle of a check. Stores' clocks stand apart, drift and step.
 // Rules change while leases are out. Hoarders do with leases what the protocol allows and no desk does.
 //
+// Runs of their own (DrawDivided) have buckets that are divided. Nobody but dividers is there: they speak the whole protocol of
+// divided buckets, by news that is old or late, and do what no agent would. The part i of a bucket lies on the i-th master after
+// its home, and clocks are at most limit.MaxSkew apart. Masters fail over, to a copy that is behind or to nothing.
+//
 // # What is checked
 //
 //	G1  after every event, for every window: the reference bucket never goes below zero
@@ -31,17 +35,21 @@
 //	G5  in runs without faults, what left the cells is what was admitted, refunded or returned
 //	G7  Holdings are bounded; an agent that stopped has none, and nothing in line
 //
-// Mistakes made on purpose must be found within a stated number of runs (TestMutationsAreCaught).
+// Mistakes made on purpose must be found within a stated number of runs (TestMutationsAreCaught, and of divided buckets
+// TestMistakesInDivisionsAreCaught). A bucket that is divided and made whole again grants as much as one that never was
+// (TestDivisionLosesNothing).
 //
 // # What the ledger allows
 //
 // A store's clock that steps forward gives what refills in the step, and what is out on lease at that moment. A reset, and
 // every operation under another rule than the newest, fills the reference. Tokens that were taken and not used, since a partial
 // take could not be shared out or another descriptor denied, count until their refund has come: if the bucket ran full in
-// the meantime they are there twice, in the reference as in the cell. Admissions by fail policy are not counted.
+// the meantime they are there twice, in the reference as in the cell. Admissions by fail policy are not counted. After
+// a failover a bucket may give what it had once more, as much from leases that no record knows, and what home refills that does not know
+// of the split; some seconds later (aftermath) nothing of that may be left.
 //
 // # What it does not do
 //
 // No Redis, no sockets, no scripts, no data races: redisshard compares the script with the twin, cmd runs real
-// fleets. No failover, no split.
+// fleets. Whole fleets of agents have no failover.
 package sim

@@ -46,6 +46,11 @@ func (w *World) startFaults() {
 	}
 	for _, m := range w.masters {
 		w.often(p.Step, m.step)
+		w.often(p.Failover, func() {
+			if w.now < int64(p.Length-aftermath) {
+				m.failover()
+			}
+		})
 	}
 	for _, b := range w.buckets {
 		w.often(p.Change, b.change)
@@ -64,17 +69,24 @@ func (w *World) heal() {
 func (m *master) step() {
 	w := m.world
 	by := w.upTo(pick(w.rng, 10*time.Millisecond, time.Second))
+	if w.plan.Divided {
+		by /= 10
+	}
 	w.counts.Steps++
 	if !w.plan.StepUp || w.rng.IntN(2) == 0 {
 		by = -by
 	}
 	w.note(nil, nil, "step", by, int64(m.id))
-	m.offset += by
+	if w.plan.Divided {
+		m.move(by)
+	} else {
+		m.offset += by
+	}
 	if by < 0 {
 		return
 	}
 	for _, b := range w.buckets {
-		if b.master == m {
+		if b.master == m || w.plan.Divided {
 			b.steppedUp(time.Duration(by))
 		}
 	}

@@ -24,9 +24,10 @@ type hoard struct {
 	expires int64
 }
 
-// startHoarders gives the bucket its hoarders.
+// startHoarders gives the bucket its hoarders and dividers.
 func (b *bucket) startHoarders() {
-	if b.plan.Scheme {
+	b.startDividers()
+	if b.plan.Scheme && b.plan.Dividers == 0 {
 		h := &hoarder{world: b.world, bucket: b}
 		b.world.after(b.world.upTo(3*time.Second), h.scheme)
 	}

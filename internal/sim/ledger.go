@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/limit"
 )
 
@@ -29,6 +30,10 @@ type bucket struct {
 	owed   limit.Tokens // taken and not admitted: may be refunded
 	early  limit.Ticks  // clocks drift
 	leases []out        // what is out, for a step forward
+
+	mood      mood        // of dividers
+	split     limit.Split // as its home last said
+	aftermath int64       // of a failover: until when
 
 	// For the balance at the end: out of the cell; admitted; of these, from leases; and refunded.
 	taken, admitted, spent, back limit.Tokens
@@ -182,4 +187,47 @@ func (b *bucket) leased(n limit.Tokens) {
 		}
 	}
 	b.leases = append(live, out{b.world.now + int64(2*limit.LeaseTTL), n})
+}
+
+// count counts what became of an entry on a divided bucket.
+func (b *bucket) count(e *batcher.Entry) {
+	c := &b.world.counts.Divided
+	switch {
+	case e.Err != nil:
+		c.Stale++
+		return
+	case e.Part.At() > 0:
+		if e.Out.Granted > 0 {
+			c.Parts++
+		}
+		if e.Op == limit.Close {
+			c.Closes++
+		}
+		if e.Out.Term > 0 && e.Out.Term < int64(limit.LeaseTTL) {
+			c.Clipped++
+		}
+		return
+	case e.Op == limit.Merge && e.Out.Granted == 0:
+		c.Late++
+	case e.Op == limit.Merge:
+		c.Merges++
+	}
+	var now limit.Split
+	if e.Split != nil {
+		now = e.Split.Split
+	}
+	was := b.split
+	b.split = now
+	switch {
+	case now.Ways > 0 && now.Start != was.Start && e.Part != nil && e.Part.Split.Start == now.Start:
+		c.Adopted++
+	case now.Ways > 0 && now.Start != was.Start:
+		c.Splits++
+	case now.Ways > 0 && now.Closing && !was.Closing:
+		c.Closing++
+	case now.Ways > 0 && now.Until > was.Until:
+		c.Extended++
+	case now.Ways == 0 && was.Ways > 0 && e.Op != limit.Merge:
+		c.Ends++
+	}
 }

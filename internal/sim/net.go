@@ -50,7 +50,7 @@ func (q *queue) call(load *batcher.Load, done func()) {
 	w.after(delay, c.arrive)
 }
 
-var opNames = [...]string{"", "take", "takes", "charge", "refund", "reset", "lease"}
+var opNames = [...]string{"", "take", "takes", "charge", "refund", "reset", "lease", "touch", "close", "merge"}
 
 // cut reports whether a partition lies between.
 func (q *queue) cut() bool {

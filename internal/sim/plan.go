@@ -42,6 +42,9 @@ type Plan struct {
 	Calm                   bool          // no faults; unless Several, one caller for each bucket, who waits as told
 	MinRate                float64       // of the tracker
 	HalfLife               time.Duration // of the tracker
+
+	Divided  bool    // buckets may be divided, and stores' clocks are as near to one another as that needs
+	Failover float64 // per master and second
 }
 
 // BucketPlan is one bucket, its rule and its load.
@@ -54,6 +57,10 @@ type BucketPlan struct {
 	Load      []Load // by agent
 	Hoarders  int    // see hoarder
 	Scheme    bool   // the same
+
+	Dividers int     // see divider; one of them if there is a Scheme
+	Pace     float64 // of each: what it does in a second
+	Resets   bool    // by dividers
 }
 
 // Load is what one agent's callers want of one bucket.
@@ -178,4 +185,35 @@ func (p *Plan) load(r *rand.Rand, perSecond float64, burst limit.Tokens) Load {
 		l.Cost = 1 + limit.Tokens(r.IntN(int(burst)))
 	}
 	return l
+}
+
+// mostWays is the most parts that dividers ask for, however many masters there are.
+const mostWays = 8
+
+// DrawDivided draws the plan of a seed in which dividers are at work.
+func DrawDivided(seed uint64) Plan {
+	r := rand.New(rand.NewPCG(seed, 0xd171de))
+	p := Plan{Seed: seed, Divided: true, Length: pick(r, 3*time.Second, 6*time.Second, 10*time.Second, 15*time.Second), Masters: 1 + r.IntN(4), Most: 1}
+	switch r.IntN(6) {
+	case 0:
+		p.Failover, p.Length = 0.2*r.Float64()/float64(p.Masters), 20*time.Second
+	case 1:
+		p.Step, p.StepUp = r.Float64()/2, r.IntN(2) == 0
+	case 2:
+		p.Change = r.Float64() / 4
+	}
+	if r.IntN(4) == 0 {
+		p.Drift = 200e-6 * r.Float64()
+	}
+	for range 1 + r.IntN(2) {
+		b := BucketPlan{Master: r.IntN(p.Masters), Dividers: 1 + r.IntN(4), Pace: pick(r, 5.0, 20, 60), Resets: r.IntN(6) == 0,
+			Rate: limit.Rate{Requests: pick[limit.Tokens](r, 1, 2, 5, 10, 20, 100), Period: time.Second,
+				Burst: pick[limit.Tokens](r, 2, 3, 4, 7, 8, 10, 20, 100)}}
+		if r.IntN(8) == 0 {
+			b.Scheme = true
+			b.Rate.Requests = b.Rate.Burst * pick[limit.Tokens](r, 1, 2)
+		}
+		p.Buckets = append(p.Buckets, b)
+	}
+	return p
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math"
+	"time"
 
 	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/limit"
@@ -17,22 +18,41 @@ type master struct {
 	rate   float64 // of its clock, 1 is right
 	store  *memstore.Store
 	plain  plain
+	log    []logged // what it ran, if it may fail over
 }
 
 // born is the server time at which runs begin, near enough.
 const born = int64(1_700_000_000_000_000_000)
 
 func newMaster(w *World, id int) *master {
-	store, err := memstore.New(memstore.Config{})
-	if err != nil {
-		panic(err)
+	m := &master{world: w, id: id, rate: 1}
+	m.clear()
+	switch {
+	case !w.plan.Divided:
+		m.offset = born + w.upTo(1000e9) // so that ends of epochs lie anywhere
+	case id == 0:
+		m.offset = born + w.upTo(1000e9)
+		w.around = m.offset
 	}
-	m := &master{world: w, id: id, store: store, rate: 1, plain: plain{wires: &w.wires}}
-	m.offset = born + w.upTo(1000e9) // so that ends of epochs lie anywhere
+	if w.plan.Divided {
+		m.offset = w.around + w.rng.Int64N(2*maxOffset) - maxOffset
+	}
 	if w.plan.Drift > 0 {
 		m.rate += (2*w.rng.Float64() - 1) * w.plan.Drift
 	}
 	return m
+}
+
+// maxOffset is how far a clock may be from true time where buckets are divided: two are at most limit.MaxSkew apart.
+const maxOffset = int64(490 * time.Millisecond)
+
+// clear makes all buckets full.
+func (m *master) clear() {
+	store, err := memstore.New(memstore.Config{})
+	if err != nil {
+		panic(err)
+	}
+	m.store, m.plain = store, plain{wires: &m.world.wires}
 }
 
 // clock is the server's time.
@@ -43,18 +63,28 @@ func (m *master) clock() int64 {
 // apply runs one entry. [5]
 func (m *master) apply(e *batcher.Entry) {
 	now := m.clock()
-	wrong := m.world.wires.Apply != nil
+	if m.world.plan.Failover > 0 {
+		m.log = append(m.log, logged{m.world.now, now, *e})
+	}
+	m.run(now, e)
+}
+
+// run runs one entry at a time of the server.
+func (m *master) run(now int64, e *batcher.Entry) {
+	wrong := m.world.wires.Apply != nil || m.world.wires.Divide != nil
 	var twin batcher.Entry
 	if !wrong {
 		twin = *e
 		m.store.ApplyAt(now, &twin)
 	}
 	m.plain.apply(now, e)
-	if !wrong && (twin.Out != e.Out || twin.Err != nil) {
-		m.world.fail("twin", m.world.bySum[e.Bucket.Sum()], "op %d of %d: memstore says %+v, %v; ApplyLeased on a map says %+v",
-			e.Op, e.N, twin.Out, twin.Err, e.Out)
+	if !wrong && (twin.Out != e.Out || twin.Err != e.Err || !same(twin.Split, e.Split)) {
+		m.world.fail("twin", m.world.bySum[e.Bucket.Sum()], "op %d of %d: memstore says %+v, %v, %+v; the arithmetic on a map says %+v, %v, %+v",
+			e.Op, e.N, twin.Out, twin.Err, twin.Split, e.Out, e.Err, e.Split)
 	}
 }
+
+func same(a, b *batcher.Split) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // plain is the store of generations as it is described: a cell, the generation in which it was written,
 // and for each class the newest time of a write.
@@ -69,6 +99,7 @@ type class struct {
 	newest int64
 	clock  limit.Ticks
 	cells  map[limit.Sum]record
+	loads  map[limit.Sum]limit.Load
 }
 
 type record struct {
@@ -83,12 +114,12 @@ func (p *plain) class(c limit.Class, sum limit.Sum) *class {
 			return have
 		}
 	}
-	p.classes = append(p.classes, &class{Class: c, part: part, newest: math.MinInt64, cells: map[limit.Sum]record{}})
+	p.classes = append(p.classes, &class{Class: c, part: part, newest: math.MinInt64, cells: map[limit.Sum]record{}, loads: map[limit.Sum]limit.Load{}})
 	return p.classes[len(p.classes)-1]
 }
 
 func (p *plain) apply(nanos int64, e *batcher.Entry) {
-	sum := e.Bucket.Sum()
+	sum := e.Bucket.PartSum(e.Part.At())
 	c := p.class(e.Terms.Class, sum)
 	generation, now := c.At(nanos)
 	lag := int64(0)
@@ -105,24 +136,65 @@ func (p *plain) apply(nanos int64, e *batcher.Entry) {
 			cell.Epoch -= c.Epochs()
 		}
 	}
-	next, out, write := p.arithmetic(e, generation, cell, now)
+	o := operation{Entry: e, generation: generation, now: now, cell: cell, load: c.loads[sum]}
+	out, write, ok := p.arithmetic(&o)
+	if e.Split = nil; !ok {
+		e.Out, e.Err = limit.Outcome{}, batcher.ErrStale
+		return
+	}
 	if write {
 		if generation > c.newest || now >= c.clock+c.Step() {
 			c.newest, c.clock = generation, now
 		}
-		c.cells[sum] = record{next, generation}
+		c.cells[sum] = record{o.cell, generation}
+		c.loads[sum] = o.load
+	}
+	if e.Part.At() == 0 && o.cell.Start != 0 {
+		left := o.cell.Until - (nanos+lag)/1000
+		e.Split = &batcher.Split{Split: o.cell.Split, Left: time.Duration(left) * time.Microsecond}
 	}
 	out.Lag = lag
 	e.Out, e.Err = out, nil
 }
 
-func (p *plain) arithmetic(e *batcher.Entry, generation int64, cell limit.Cell, now limit.Ticks) (limit.Cell, limit.Outcome, bool) {
-	if p.wires.Apply != nil {
-		return p.wires.Apply(e.Terms, e.Op, e.N, &e.Ask, generation, cell, now)
+// operation is an entry on a cell at a moment.
+type operation struct {
+	*batcher.Entry
+	generation int64
+	now        limit.Ticks
+	cell       limit.Cell // before, then after
+	load       limit.Load // the same
+}
+
+func (p *plain) arithmetic(o *operation) (out limit.Outcome, write, ok bool) {
+	switch {
+	case p.wires.Divide != nil:
+		return p.wires.Divide(o)
+	case p.wires.Apply != nil:
+		o.cell, out, write = p.wires.Apply(o.Terms, o.Op, o.N, &o.Ask, o.generation, o.cell, o.now)
+		return out, write, true
 	}
-	if e.Op != limit.Lease && cell.Leases == (limit.Leases{Epoch: cell.Epoch}) {
-		tat, granted, write := e.Terms.Apply(e.Op, e.N, cell.TAT, now)
-		return limit.Cell{TAT: tat}, limit.Outcome{Granted: granted, Level: max(0, tat-now)}, write
+	return o.run()
+}
+
+// run does what the entry says. ok is false if the sub-bucket is none any more.
+func (o *operation) run() (out limit.Outcome, write, ok bool) {
+	t, cell := o.Terms, o.cell
+	switch {
+	case o.Op == limit.Touch:
+		o.cell, o.load, out = t.ApplyTouch(o.Part, o.load, o.generation, cell, o.now)
+		return out, true, true
+	case o.Op == limit.Merge:
+		o.cell, out, write = t.ApplyMerge(o.N, o.Part, o.generation, cell, o.now)
+	case o.Part.At() > 0:
+		o.cell, out, write, ok = t.ApplySub(o.Op, o.N, &o.Ask, o.Part, o.generation, cell, o.now)
+		return out, write, ok
+	case o.Op != limit.Lease && cell.Split == limit.Split{} && cell.Leases == limit.Leases{Epoch: cell.Epoch}:
+		tat, granted, write := t.Apply(o.Op, o.N, cell.TAT, o.now)
+		o.cell = limit.Cell{TAT: tat}
+		return limit.Outcome{Granted: granted, Level: max(0, tat-o.now)}, write, true
+	default:
+		o.cell, out, write = t.ApplyLeased(o.Op, o.N, &o.Ask, o.generation, cell, o.now)
 	}
-	return e.Terms.ApplyLeased(e.Op, e.N, &e.Ask, generation, cell, now)
+	return out, write, true
 }

@@ -26,6 +26,7 @@ type World struct {
 	buckets []*bucket
 	bySum   map[limit.Sum]*bucket
 	cuts    [][]int64 // by agent and master: until when no message passes
+	around  int64     // what stores' clocks are set to where buckets are divided
 
 	trace  trace
 	counts Counts
@@ -41,6 +42,13 @@ type Counts struct {
 	Crashes, Suspends, Stalls, Cuts, Steps     int
 	Changes, Resets, Waits, Voided             int
 	MaxHoldings, Several, Stopped              int
+	Divided                                    Divided
+}
+
+// Divided are the counts of runs in which buckets are divided.
+type Divided struct {
+	Splits, Extended, Closing, Merges, Late, Ends, Adopted int
+	Stale, Closes, Parts, Clipped, Failovers, Crashes      int
 }
 
 // Breach is a promise that was broken.
@@ -68,6 +76,8 @@ type Result struct {
 type Wires struct {
 	// Apply stands in for limit.Terms.ApplyLeased, and then only the plain store is asked.
 	Apply func(*limit.Terms, limit.Op, limit.Tokens, *limit.Ask, int64, limit.Cell, limit.Ticks) (limit.Cell, limit.Outcome, bool)
+	// Divide stands in for what a store does with every entry, and then only the plain store is asked.
+	Divide func(*operation) (out limit.Outcome, write, ok bool)
 	// Terms changes the terms of every rule.
 	Terms func(*limit.Terms) *limit.Terms
 	// The rest are mistakes of agents; see mutations_test.go.
@@ -229,6 +239,15 @@ func (c *Counts) Add(o *Counts) {
 	for i := range to {
 		*to[i] += *from[i]
 	}
+	to, from = c.Divided.fields(), o.Divided.fields()
+	for i := range to {
+		*to[i] += *from[i]
+	}
+}
+
+func (c *Divided) fields() []*int {
+	return []*int{&c.Splits, &c.Extended, &c.Closing, &c.Merges, &c.Late, &c.Ends, &c.Adopted, &c.Stale, &c.Closes, &c.Parts, &c.Clipped,
+		&c.Failovers, &c.Crashes}
 }
 
 func (c *Counts) fields() []*int {
