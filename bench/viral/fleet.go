@@ -115,6 +115,20 @@ func (f *fleet) splits() (known []split.Info) {
 	return known
 }
 
+// events adds up what befell the agents with splits.
+func (f *fleet) events() (sum EventReport) {
+	for _, a := range f.agents {
+		t := a.Stats().Splits
+		sum.Split += t.Split
+		sum.Merged += t.Merged
+		sum.Ended += t.Ended
+		sum.Touches += t.Touches
+		sum.Refused += t.Refused
+		sum.Overflow += t.Overflow
+	}
+	return sum
+}
+
 // awaitWhole returns the time until no agent knew of a split, nil if that did not come.
 func (f *fleet) awaitWhole(ctx context.Context) (*time.Duration, error) {
 	start := time.Now()

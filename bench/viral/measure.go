@@ -43,6 +43,8 @@ type RunReport struct {
 	Ways  int       `json:"ways"`
 	Knew  int       `json:"agents_that_knew"`
 	Parts []float64 `json:"parts"`
+	// Events of all agents until the end of the load.
+	Events EventReport `json:"events"`
 
 	Slices []SliceReport `json:"slices"`
 }
@@ -59,6 +61,17 @@ type SliceReport struct {
 	At     time.Duration `json:"at_ns"` // since the begin of the load
 	Checks uint64        `json:"checks"`
 	Calls  []uint64      `json:"calls"` // by master
+	Knew   int           `json:"agents_that_knew"`
+}
+
+// EventReport is split.Totals, of all agents: each learns of the same split.
+type EventReport struct {
+	Split    uint64 `json:"split"`
+	Merged   uint64 `json:"merged"`
+	Ended    uint64 `json:"ended"`
+	Touches  uint64 `json:"touches"`
+	Refused  uint64 `json:"refused"`
+	Overflow uint64 `json:"overflow"`
 }
 
 // measure makes a report of the samples of a run, of which the last was made after settle and more. The measured time begins at
@@ -101,7 +114,7 @@ func since(from, to reading) uint64 {
 }
 
 func sliceReport(a, z *sample) SliceReport {
-	s := SliceReport{At: z.at, Checks: z.counts.minus(a.counts).checks()}
+	s := SliceReport{At: z.at, Checks: z.counts.minus(a.counts).checks(), Knew: z.knew}
 	for i := range a.masters {
 		s.Calls = append(s.Calls, since(a.masters[i], z.masters[i]))
 	}
@@ -164,4 +177,9 @@ func (run *RunReport) divided(known []split.Info) {
 	for _, n := range ops {
 		run.Parts = append(run.Parts, n/max(1, sum))
 	}
+}
+
+// everDivided reports whether some agent knew of a split at some time.
+func (run *RunReport) everDivided() bool {
+	return run.Ways > 0 || slices.ContainsFunc(run.Slices, func(s SliceReport) bool { return s.Knew > 0 })
 }

@@ -54,6 +54,7 @@ func TestMeasure(t *testing.T) {
 	samples := timeline([2]uint64{90, 0}, [2]uint64{90, 0}, [2]uint64{60, 30}, [2]uint64{30, 30})
 	samples[4].counts.Denied += 100
 	samples[4].counts.Policy += 7
+	samples[3].knew = 2
 	r := measure(samples, 2*slice, []string{"a", "b"})
 	switch {
 	case r.Length != 2*slice || r.Checks != 1600 || r.Admitted != 1500 || r.Denied != 100 || r.Policy != 7:
@@ -68,6 +69,8 @@ func TestMeasure(t *testing.T) {
 		t.Errorf("%v and %v calls per 1,000 checks, want 56.25 and 93.75", r.Busiest, r.All)
 	case r.SpreadAfter == nil || *r.SpreadAfter != 4*slice:
 		t.Errorf("spread after %v, want the end of the fourth slice", r.SpreadAfter)
+	case !r.everDivided() || r.Slices[2].Knew != 2 || r.Slices[3].Knew != 0:
+		t.Errorf("slices %+v; want that two agents knew of a split in the third", r.Slices)
 	case len(r.Slices) != 4 || r.Slices[2].Checks != 900 || !slices.Equal(r.Slices[2].Calls, []uint64{60, 30}) || r.Slices[2].At != 3*slice:
 		t.Errorf("slices %+v", r.Slices)
 	}

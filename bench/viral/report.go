@@ -169,7 +169,12 @@ func (run *RunReport) notes(r *Report, say func(string, ...any)) {
 	if run.Splitting != variantNames[on] {
 		return
 	}
-	if run.Ways == 0 {
+	switch {
+	case run.Ways > 0:
+	case run.everDivided():
+		say("the bucket was divided, but whole again before the load ended: the load had fallen below a quarter of the threshold; lower --split-ops")
+		return
+	default:
 		say("the bucket was not divided: the load is below the threshold; lower --split-ops")
 		return
 	}

@@ -79,6 +79,8 @@ func TestNotesOfASplit(t *testing.T) {
 		"raise --settle":                  func(r *RunReport) { *r.SpreadAfter = 3 * time.Second },
 		"still knew of the split":         func(r *RunReport) { r.WholeAfter = nil },
 		"no check was answered":           func(r *RunReport) { r.Checks = 0 },
+		"was not divided":                 func(r *RunReport) { r.Ways = 0 },
+		"but whole again before":          func(r *RunReport) { r.Ways, r.Slices = 0, []SliceReport{{Knew: 1}, {}} },
 	} {
 		if got := notes(change); !strings.Contains(got, want) {
 			t.Errorf("%q, want %q", got, want)

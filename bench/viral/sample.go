@@ -27,15 +27,16 @@ type sample struct {
 	at      time.Duration
 	counts  counts
 	masters []reading
+	knew    int // agents that know of a split
 }
 
 // sample samples a load from its begin until the end of the measured time.
-func (b *bench) sample(ctx context.Context, l *load) ([]sample, error) {
+func (b *bench) sample(ctx context.Context, l *load, f *fleet) ([]sample, error) {
 	tick := time.NewTicker(slice)
 	defer tick.Stop()
 	var all []sample
 	for {
-		s := sample{counts: l.so(), at: time.Since(l.start)}
+		s := sample{counts: l.so(), at: time.Since(l.start), knew: len(f.splits())}
 		var err error
 		if s.masters, err = b.cluster.read(ctx, l.start); err != nil {
 			return nil, err

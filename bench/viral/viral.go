@@ -122,7 +122,7 @@ func Run(ctx context.Context, cfg Config, progress io.Writer) (_ *Report, err er
 			if err != nil {
 				return nil, err
 			}
-			if r.Ways > 0 {
+			if r.everDivided() {
 				free = time.Now().Add(lapse)
 			}
 			r.Round = round + 1
@@ -143,7 +143,7 @@ func (b *bench) run(ctx context.Context, v int) (_ *RunReport, err error) {
 		return nil, err
 	}
 	l := startLoad(&b.cfg, f, b.key)
-	samples, err := b.sample(ctx, l)
+	samples, err := b.sample(ctx, l, f)
 	splits := f.splits()
 	ended := l.stop()
 	if err != nil {
@@ -153,6 +153,7 @@ func (b *bench) run(ctx context.Context, v int) (_ *RunReport, err error) {
 	r.Splitting = variantNames[v]
 	r.Lag = l.lag(ended)
 	r.divided(splits)
+	r.Events = f.events()
 	if len(splits) > 0 {
 		r.WholeAfter, err = f.awaitWhole(ctx)
 	}

@@ -14,6 +14,45 @@ import (
 	"github.com/spillgate/spillgate/internal/redistest"
 )
 
+// TestRun is a small bench on a cluster of its own: whole, the bucket loads one master, and divided all three.
+func TestRun(t *testing.T) {
+	cfg := Default()
+	cfg.Agents, cfg.Rounds, cfg.Settle, cfg.Duration = 8, 1, 2*time.Second, 3*time.Second
+	cfg.SplitOps = 200 // a busy machine with the race detector does that, too
+	var out, progress bytes.Buffer
+	rep, err := Run(t.Context(), cfg, &progress)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := rep.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s\n%s", &progress, &out)
+	if len(rep.Runs) != 2 || len(rep.Masters) != ownMasters {
+		t.Fatalf("%d runs on %d masters", len(rep.Runs), len(rep.Masters))
+	}
+	for _, r := range rep.Runs {
+		if r.Checks == 0 || r.Admitted != r.Checks || r.Policy != 0 {
+			t.Errorf("splitting %s: %d checks, %d admitted, %d without the store", r.Splitting, r.Checks, r.Admitted, r.Policy)
+		}
+	}
+	whole, divided := rep.of(off)[0], rep.of(on)[0]
+	if whole.Ways != 0 || whole.CallsRatio < 2.9 || whole.SpreadAfter != nil {
+		t.Errorf("splitting off: %d sub-buckets, busiest/mean %.2f; want nearly all calls on one master", whole.Ways, whole.CallsRatio)
+	}
+	if divided.Ways < 2 || divided.CallsRatio > 2.7 {
+		t.Errorf("splitting on: %d sub-buckets, busiest/mean %.2f; want them on all masters", divided.Ways, divided.CallsRatio)
+	}
+	for _, m := range divided.Masters {
+		if share := 1000 * m.Calls / divided.PerSecond / divided.All; share < 0.05 {
+			t.Errorf("splitting on: %s has %.2f of the calls", m.Addr, share)
+		}
+	}
+	if divided.WholeAfter == nil {
+		t.Error("the bucket did not become whole again")
+	}
+}
+
 // TestPaced: with a rate both variants make the same checks, as many as are due.
 func TestPaced(t *testing.T) {
 	cluster := redistest.StartCluster(t, redistest.WithShards(2, 0), redistest.WithPassword("a/b c@"))
