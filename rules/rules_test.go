@@ -277,10 +277,13 @@ func TestDocs(t *testing.T) {
 		if !strings.HasPrefix(text, "domain:") {
 			text = "domain: api\nrules:\n" + text
 		}
-		mustParse(t, text)
+		s := mustParse(t, text)
+		if r := s.Rule("api", "exports"); r != nil && (!r.NoSplit || s.Rule("api", "per-user").NoSplit) {
+			t.Error("of the viral buckets, exports is to stay whole, and per-user need not")
+		}
 	}
-	if len(examples) != 4 {
-		t.Errorf("%d examples, want 4", len(examples))
+	if len(examples) != 5 {
+		t.Errorf("%d examples, want 5", len(examples))
 	}
 }
 

@@ -290,6 +290,33 @@ func TestPasswordStaysSecret(t *testing.T) {
 	}
 }
 
+// TestDocs: the complete file of the manual has every key, at its default but for two, and the table has a row for each.
+func TestDocs(t *testing.T) {
+	manual, err := os.ReadFile("../../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(manual), "```yaml\n")
+	text, _, _ = strings.Cut(text, "```")
+	c, err := parse(t, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Default("")
+	want.Store.URL, want.Rules.File = "redis://127.0.0.1:6379", "rules.yaml"
+	if got, want := leavesOf(c), leavesOf(want); !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	for _, s := range settings {
+		if c.from[s.key].at.Line == 0 {
+			t.Errorf("%s is not in the complete file", s.key)
+		}
+		if row := fmt.Sprintf("\n| `%s` | `--%s`", s.key, s.name()); !strings.Contains(string(manual), row) {
+			t.Errorf("no row in the table that begins with %s", row[1:])
+		}
+	}
+}
+
 func TestLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "c.yaml")
 	if err := os.WriteFile(path, []byte("agent: {procs: 2}\nagnet: 1\n"), 0o600); err != nil {
