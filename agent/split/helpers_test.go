@@ -1,0 +1,89 @@
+package split
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/batcher"
+	"github.com/spillgate/spillgate/limit"
+)
+
+const (
+	ms     = int64(time.Millisecond)
+	second = int64(time.Second)
+)
+
+func termsOf(t testing.TB, requests limit.Tokens, period time.Duration) *limit.Terms {
+	t.Helper()
+	terms, err := limit.Rate{Requests: requests, Period: period}.Terms()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return terms
+}
+
+// known is a Spread at a time, and a home that can tell it things.
+type known struct {
+	*Spread
+	*testing.T
+	terms *limit.Terms
+	now   int64
+	call  uint64
+}
+
+// spread begins at 100 s with a bucket of so many tokens an hour. Its own part is at first that of index 0.
+func spread(t *testing.T, burst limit.Tokens) *known {
+	t.Helper()
+	var b limit.Bucket
+	new(limit.Secret).Name(&b, []byte("b"))
+	terms := termsOf(t, burst, time.Hour)
+	k := &known{T: t, terms: terms, now: 128 * second} // a multiple of all numbers of ways that are used
+	k.Spread = New([]byte("b"), &b, terms, k.now, 0)
+	return k
+}
+
+// divided is what home says of a bucket that was full when it was divided now.
+func (k *known) divided(ways int) *batcher.Split {
+	micros := k.now / 1000
+	return &batcher.Split{Left: limit.SplitTTL + limit.SplitMargin,
+		Split: limit.Split{Start: micros, Until: micros + limit.SplitTTL.Microseconds(), Ways: ways, Stride: 1}}
+}
+
+// reply is what an entry brought, from a part (nil: home) that has so many tokens left.
+func (k *known) reply(op limit.Op, part *limit.Part, split *batcher.Split, left limit.Tokens) EventKind {
+	k.call++
+	return k.replyOf(k.call, op, part, split, left)
+}
+
+func (k *known) replyOf(call uint64, op limit.Op, part *limit.Part, split *batcher.Split, left limit.Tokens) EventKind {
+	p := *k.terms
+	switch {
+	case part.At() > 0:
+		p = k.terms.Part(part.Split.Ways, part.Index)
+	case split != nil && split.Ways > 0:
+		p = k.terms.Part(split.Ways, 0)
+	}
+	c := &batcher.Claim{Terms: k.terms, Op: op, Part: part, Split: split, Call: call}
+	c.Out.Level = p.Depth - limit.Ticks(left)*p.Emission
+	return k.Learn(k.now, c)
+}
+
+// fails is an entry that brought an error.
+func (k *known) fails(part *limit.Part, err error) {
+	k.call++
+	k.Learn(k.now, &batcher.Claim{Terms: k.terms, Op: limit.Take, Part: part, Call: k.call, Err: err})
+}
+
+// chooses checks where an entry goes; -1 is nowhere.
+func (k *known) chooses(n limit.Tokens, tried uint64, want int) *limit.Part {
+	k.Helper()
+	p, ok := k.Choose(k.now, k.terms, n, tried)
+	got := p.At()
+	if !ok {
+		got = -1
+	}
+	if got != want {
+		k.Fatalf("for %d tokens, tried %b: part %d, want %d", n, tried, got, want)
+	}
+	return p
+}

@@ -1,0 +1,234 @@
+package split
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/batcher"
+	"github.com/spillgate/spillgate/limit"
+)
+
+// counter is a Table with a clock, and what it sent.
+type counter struct {
+	*Table
+	now    atomic.Int64
+	refuse atomic.Pointer[error]
+	mu     sync.Mutex
+	sent   []*batcher.Claim
+	events []Event
+}
+
+func count(cfg Config) *counter {
+	c := &counter{}
+	c.now.Store(128 * second)
+	cfg.Clock = c.now.Load
+	cfg.Send = func(claim *batcher.Claim) error {
+		if err := c.refuse.Load(); err != nil {
+			return *err
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.sent = append(c.sent, claim)
+		return nil
+	}
+	cfg.OnEvent = func(e Event) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.events = append(c.events, e)
+	}
+	c.Table = NewTable(cfg)
+	return c
+}
+
+// take returns what was sent since the last call.
+func (c *counter) take() (all []*batcher.Claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all, c.sent = c.sent, nil
+	return all
+}
+
+func bucketOf(i int) (id []byte, b limit.Bucket) {
+	id = fmt.Appendf(nil, "bucket %d", i)
+	new(limit.Secret).Name(&b, id)
+	return id, b
+}
+
+// TestTableIsBounded: beyond Most buckets are left whole, and what nobody uses makes room.
+func TestTableIsBounded(t *testing.T) {
+	terms := termsOf(t, 80, time.Hour)
+	c := count(Config{Threshold: 100, Most: 3})
+	for i := range 5 {
+		id, b := bucketOf(i)
+		s := c.Watch(id, &b, terms, false)
+		if (s != nil) != (i < 3) || c.Find(&b) != s {
+			t.Errorf("bucket %d: %v", i, s)
+		}
+		if again := c.Watch(id, &b, terms, false); again != s {
+			t.Errorf("bucket %d has two Spreads", i)
+		}
+	}
+	c.now.Add(idleAfter + 1)
+	c.Tend()
+	if c.count.Load() != 0 || len(c.all()) != 0 {
+		t.Errorf("%d left when nobody uses them", len(c.all()))
+	}
+	id, b := bucketOf(4)
+	if c.Watch(id, &b, terms, false) == nil {
+		t.Error("no room after that")
+	}
+}
+
+// TestTableSplitsAndMerges: the touch that split a bucket is followed by a look at every sub-bucket; a closing one by closes and
+// a merge; and each change is told once.
+func TestTableSplitsAndMerges(t *testing.T) {
+	terms := termsOf(t, 80, time.Hour)
+	c := count(Config{Threshold: 100})
+	id, b := bucketOf(0)
+	s := c.Watch(id, &b, terms, false)
+	k := &known{Spread: s, T: t, terms: terms, now: 128 * second}
+	done := func(claim *batcher.Claim, say *batcher.Split) {
+		k.call++
+		claim.Split, claim.Call = say, k.call
+		claim.Done(claim)
+	}
+	c.now.Add(touchPause)
+	for range touchOps {
+		k.call++
+		c.Learn(s, &batcher.Claim{Terms: terms, Op: limit.Take, Call: k.call})
+	}
+	sent := c.take()
+	if len(sent) != 1 || sent[0].Op != limit.Touch || sent[0].Part.Ops != touchOps || sent[0].Bucket != b {
+		t.Fatalf("sent %+v", sent)
+	}
+	split := k.divided(4)
+	done(sent[0], split)
+	if sent = c.take(); len(sent) != 3 {
+		t.Fatalf("after the split %d claims", len(sent))
+	}
+	for i, claim := range sent {
+		if claim.Op != limit.TakePartial || claim.N != 0 || claim.Part.Index != i+1 {
+			t.Errorf("look %d: %+v of %+v", i, claim, claim.Part)
+		}
+		done(claim, nil)
+	}
+	if all := c.Divided(); len(all) != 1 || all[0].Ways != 4 || len(all[0].Parts) != 4 || string(all[0].ID) != string(id) || c.Stats().Active != 1 {
+		t.Errorf("%+v, %+v", all, c.Stats())
+	}
+	closing := *split
+	closing.Closing = true
+	c.now.Add(touchEvery)
+	c.Tend()
+	if sent = c.take(); len(sent) != 1 || sent[0].Op != limit.Touch {
+		t.Fatalf("sent %+v", sent)
+	}
+	done(sent[0], &closing)
+	c.now.Add(mergeSpread)
+	c.Tend()
+	if sent = c.take(); len(sent) != 3 || sent[0].Op != limit.Close {
+		t.Fatalf("sent %+v", sent)
+	}
+	for _, claim := range sent {
+		claim.Out = limit.Outcome{Granted: 1, Level: 5}
+		done(claim, nil)
+	}
+	if sent = c.take(); len(sent) != 1 || sent[0].Op != limit.Merge || sent[0].N != 3 || sent[0].Part.Free != 15 {
+		t.Fatalf("sent %+v", sent)
+	}
+	whole := *split
+	whole.Ways = 0
+	done(sent[0], &whole)
+	if got := c.Stats(); got.Split != 1 || got.Merged != 1 || got.Ended != 0 || got.Active != 0 || len(c.Divided()) != 0 {
+		t.Errorf("%+v", got)
+	}
+	if len(c.events) != 2 || c.events[0].Kind != EventSplit || c.events[1].Kind != EventMerged {
+		t.Errorf("%+v", c.events)
+	}
+}
+
+// TestTableCannotSend: a merge whose closes are not taken is tried again.
+func TestTableCannotSend(t *testing.T) {
+	terms := termsOf(t, 80, time.Hour)
+	c := count(Config{Threshold: 100})
+	id, b := bucketOf(0)
+	s := c.Watch(id, &b, terms, false)
+	k := &known{Spread: s, T: t, terms: terms, now: 128 * second}
+	closing := k.divided(4)
+	closing.Closing = true
+	c.Learn(s, &batcher.Claim{Terms: terms, Op: limit.Take, Split: closing, Call: 1})
+	refusal := error(batcher.ErrOverloaded)
+	c.refuse.Store(&refusal)
+	c.now.Add(mergeSpread)
+	c.Tend()
+	c.refuse.Store(nil)
+	c.now.Add(mergeAgain)
+	c.Tend()
+	closes := 0
+	for _, claim := range c.take() {
+		if claim.Op == limit.Close {
+			closes++
+		}
+	}
+	if closes != 3 {
+		t.Errorf("%d closes, want 3", closes)
+	}
+}
+
+// TestTableStress: many goroutines on few buckets, whose homes say all kinds of things, for the race detector; in the end every split that was
+// told of has its end told.
+func TestTableStress(t *testing.T) {
+	terms := termsOf(t, 80, time.Hour)
+	c := count(Config{Threshold: 100, Most: 6})
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(1, uint64(g)))
+			for range 500 {
+				id, b := bucketOf(r.IntN(8))
+				now := c.now.Add(int64(r.IntN(3)) * ms)
+				s := c.Watch(id, &b, terms, r.IntN(50) == 0)
+				if s == nil {
+					c.Tend()
+					continue
+				}
+				k := &known{terms: terms, now: now}
+				claim := &batcher.Claim{Terms: terms, Op: limit.Take, Call: uint64(now)}
+				claim.Part, _ = s.Choose(now, terms, limit.Tokens(r.IntN(12)), uint64(r.IntN(256)))
+				if claim.Part == nil {
+					claim.Split = k.divided(4)
+					switch claim.Split.Closing = r.IntN(10) == 0; r.IntN(5) {
+					case 0:
+						claim.Split.Ways = 0
+					case 1:
+						claim.Split = nil
+					}
+				}
+				if claim.Err = []error{nil, nil, nil, batcher.ErrStale, batcher.ErrNotRun, batcher.ErrUnknown}[r.IntN(6)]; claim.Part == nil && claim.Err == batcher.ErrStale {
+					claim.Err = nil // home refuses nobody
+				}
+				c.Learn(s, claim)
+				s.Level(now, 0, 5)
+				s.Wait(now, 1)
+				c.Divided()
+				for _, sent := range c.take() {
+					if r.IntN(2) == 0 && sent.Part.At() > 0 {
+						sent.Err = batcher.ErrStale
+					}
+					sent.Done(sent)
+				}
+				if r.IntN(20) == 0 {
+					c.Tend()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	c.Clear()
+	if got := c.Stats(); got.Active != 0 || c.count.Load() != 0 || got.Split == 0 {
+		t.Errorf("%+v", got)
+	}
+}
