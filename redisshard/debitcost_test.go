@@ -123,6 +123,113 @@ func scriptCalls(b *testing.B, entries, tags int) callBuilder {
 	}
 }
 
+// BenchmarkEntryCost measures what entries cost the server that are no plain ones, against a take at the same number of
+// entries per call: on buckets that are whole, and that are divided.
+//
+//	go test ./redisshard -run '^$' -bench EntryCost -benchtime 5x -args -debit-buckets 20000
+func BenchmarkEntryCost(b *testing.B) {
+	for _, m := range entryShapes {
+		for _, entries := range []int{1, 16, 64} {
+			b.Run(fmt.Sprintf("entry=%s/entries=%d", m.name, entries), func(b *testing.B) {
+				var base, ours []float64
+				server := entryServer(b, debitScript)
+				for range b.N {
+					base = append(base, server.pass(b, debitScript, entryShapes[0], entries))
+					ours = append(ours, server.pass(b, debitScript, m, entries))
+				}
+				b.ReportMetric(0, "ns/op")
+				b.ReportMetric(median(ours), "us/entry")
+				b.ReportMetric(medianRatio(ours, base), "of-a-take")
+			})
+		}
+	}
+}
+
+// entryShape is a kind of entry; divided buckets are split before the measured pass.
+type entryShape struct {
+	name    string
+	divided bool
+	entry   batcher.Entry
+}
+
+// entrySplit is the split of the divided buckets, as agents know it, but for its times.
+var entrySplit = limit.Split{Ways: 8, Stride: 8}
+
+var entryShapes = []entryShape{
+	{"take", false, batcher.Entry{Op: limit.Take, N: 1}},
+	{"lease", false, batcher.Entry{Op: limit.Lease, N: 10, Ask: limit.Ask{Take: 1, Presence: 1}}},
+	{"take-at-home", true, batcher.Entry{Op: limit.Take, N: 1}},
+	{"lease-at-home", true, batcher.Entry{Op: limit.Lease, N: 10, Ask: limit.Ask{Take: 1, Presence: 1}}},
+	{"touch", true, batcher.Entry{Op: limit.Touch, Part: &limit.Part{Ops: 1, Threshold: 1, Ways: 8, Stride: 8}}},
+	{"take-of-part", true, batcher.Entry{Op: limit.Take, N: 1, Part: &limit.Part{Index: 3}}},
+	{"lease-of-part", true, batcher.Entry{Op: limit.Lease, N: 10, Ask: limit.Ask{Take: 1, Presence: 1}, Part: &limit.Part{Index: 3}}},
+}
+
+// costServer is a server with its client.
+type costServer struct {
+	client *redis.Client
+	layout *layout
+	names  nameCache
+}
+
+func entryServer(b *testing.B, scripts ...string) *costServer {
+	server, err := redistest.Launch(b.Context(), b.TempDir(), redistest.Config{})
+	redistest.Must(b, err)
+	b.Cleanup(func() { server.Close() })
+	client := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Socket(), MaxRetries: -1, ReadTimeout: 10 * time.Second})
+	b.Cleanup(func() { client.Close() })
+	for _, script := range scripts {
+		redistest.Must(b, client.ScriptLoad(b.Context(), script).Err())
+	}
+	return &costServer{client: client, layout: newLayout(8, 1)}
+}
+
+// pass runs entries of a kind over all buckets twice, and returns the server's CPU time per entry in
+// microseconds of the second time. All are on one tag, so a call is one group.
+func (s *costServer) pass(b *testing.B, script string, m entryShape, entries int) float64 {
+	redistest.Must(b, s.client.FlushDB(b.Context()).Err())
+	terms, err := limit.Rate{Requests: 1_000_000, Period: time.Hour}.Terms()
+	redistest.Must(b, err)
+	split := entrySplit
+	split.Start = time.Now().UnixMicro()
+	split.Until = split.Start + limit.SplitTTL.Microseconds()
+	build := func(shape batcher.Entry) callBuilder {
+		if shape.Part != nil {
+			part := *shape.Part
+			part.Split, shape.Part = split, &part
+		}
+		shape.Terms = terms
+		sha := redis.NewScript(script).Hash()
+		return func(ids []int) (calls [][]any) {
+			for chunk := range slices.Chunk(ids, entries) {
+				var c call
+				batch := make([]*batcher.Entry, 0, len(chunk))
+				for _, id := range chunk {
+					e := shape
+					s.layout.secret.Name(&e.Bucket, limit.AppendPart(limit.AppendPart(nil, ""), debitName(id)[2:]))
+					batch = append(batch, &e)
+				}
+				c.divider = new(state)
+				c.load(s.layout, batch)
+				for i := range c.items {
+					c.items[i].tag = 0
+				}
+				calls = append(calls, slices.Clone(c.encode("evalsha", sha, &s.names, time.Now().UnixNano(), 0)))
+			}
+			return calls
+		}
+	}
+	ids := make([]int, *debitBuckets)
+	for i := range ids {
+		ids[i] = i
+	}
+	if m.divided {
+		debitPass(b, s.client, build(entryShapes[4].entry), ids)
+	}
+	debitPass(b, s.client, build(m.entry), ids)
+	return debitPass(b, s.client, build(m.entry), ids)
+}
+
 // textbookScript is the usual token bucket: a hash of two fields per key, with its own time to live.
 const textbookScript = `
 local state = redis.call('HMGET', KEYS[1], 'tokens', 'at')

@@ -4,28 +4,29 @@
 -- ARGV[1]  numbers (big-endian float64): time in us since 1970 (0: ask TIME), number of groups;
 --            per group: length us, ticks per us, base, number of entries, number of runs;
 --              per run: op, n, emission, depth, ceiling, number of entries;
---                if op > 5, n is how many numbers each of its entries has of its own; these, per entry:
---                  6 (lease)         n, epoch, settled, returned, take, piece, presence, origin
---                  7 (touch)         ops, threshold, ways, stride, end, then the split that the agent knows
---                  9 (merge)         n, start, end, free
---                  16 + op           of a sub-bucket: index, start, until, ways, held, level, then n,
---                                    or what a lease has
+--                if op > 5, n says how many numbers each entry has of its own:
+--                  6         lease: n, epoch, settled, returned, take, piece, presence, origin
+--                  7         touch: ops, threshold, ways, stride, end, then a split as it stands in a cell
+--                  9         merge: n, start, end, free
+--                  16 + op   op on a sub-bucket: index, start, until, ways, held, level, then n, or all that a lease has
 -- ARGV[2]  and on: the fields of the entries, in order; none stands twice in a group
 -- returns  a MessagePack array: time, lag us, and per entry: granted, level (TAT - now), or a code and 0:
 --            -1  the cell or its hash is damaged: this entry did not run
 --            -2  the time is outside generations base+1 .. base+3: this entry did not run
 --            -3  the bucket is not divided as the entry says: this entry did not run
---          and after them, for op 6: taken, epoch, contenders; for op 22 the term in ns besides;
---          after all entries, for each on a home that is divided, or was of late: its number, from 0, and its split
+--          and after them, if it is a lease: taken, epoch, contenders, and on a sub-bucket its term in ns. At the end,
+--          for each entry on a home that is divided, or was not long ago: its number, from 0, and the split
 --
--- Fields and cells (ticks and epochs count from the start of the generation; everywhere else epochs count
--- from 1970, and start and until are us since 1970):
---   id              TAT
---                   TAT epoch out before seen seen_before                              limit.Cell with leases
---                   the same, then a split: start until ways stride held level closing     limit.Split
---   0xfe index id   TAT epoch out before seen seen_before start closing             a sub-bucket but home
---   0xfd id         window ops before                                               limit.Load, by op 7
--- An epoch is limit.LeaseTTL, 2 s. A TAT is below limit.MaxTicks; one that is not counts as damaged.
+-- A field is a bucket's id, and its cell one of
+--   TAT
+--   TAT epoch out before seen seen_before                                                limit.Leases
+--   TAT epoch out before seen seen_before start until ways stride held level closing     limit.Split
+-- or 0xfe, index, id: a sub-bucket other than home
+--   TAT epoch out before seen seen_before start closing
+-- or 0xfd, id, of which only op 7 knows
+--   window ops before                                                                    limit.Load
+-- TAT and epoch count from the start of the generation, epochs of ARGV and replies, start and until (us) from 1970. An epoch is
+-- limit.LeaseTTL, 2 s. A TAT of limit.MaxTicks or more is damage: no terms lead there, not in a divided bucket either.
 --
 -- Field '~' of a hash is its clock: the newest time of a write, in ticks, recorded in steps of
 -- span/4096; or span, once a newer generation was opened. Time never runs back past it.
@@ -63,75 +64,30 @@ local function apply(op, n, emission, depth, ceiling, tat, now)
   return 0, tat, false
 end
 
--- What an entry needs that is no plain one, or whose cell has a record. It is made for the first such entry of a call, since
--- making functions costs as well. Names and arithmetic are those of limit/lease.go and limit/divide.go, bit for bit: c is a
--- cell, s its split, t are terms.
---
--- Where a product may be beyond 2^53, it is cut to depth, which is below.
-local function records()
-  local floor, max, min, match, read, format = math.floor, math.max, math.min, string.match, struct.unpack, string.format
-  local now, unit, span, zero, hash, earlier, ttl, micros -- of the group
+-- From here to the loop: cells with a record. Names and arithmetic are those of limit/lease.go and limit/divide.go, bit for
+-- bit; where a product may be beyond 2^53 it is cut to depth, which is below. Making functions costs, so they are made when
+-- a call first needs them.
 
-  local function enter(...)
-    now, unit, span, zero, hash, earlier = ...
-    ttl, micros = 2000000 * unit, zero + floor(now / unit)
-  end
+-- What entries need that concern a division. c is a cell, s its split, t are terms; pass and lease are those of records.
+local function divisions(pass, lease)
+  local floor, max, min, match, read, format = math.floor, math.max, math.min, string.match, struct.unpack, string.format
+  local call, pcall, num = redis.call, redis.pcall, tonumber
+  local now, unit, ttl, span, zero, micros, hash, earlier -- of the group
 
   local function ticks(us) return floor((us - zero) * unit) end
 
-  local function filled(c, t, time, held) return time + min((c.out + c.before + held) * t.emission, t.depth) end
+  local function filled(c, t, held) return now + min((c.out + c.before + held) * t.emission, t.depth) end
 
-  local function pass(c, t, time, held, freed)
-    local epoch = floor(time / ttl)
-    if freed <= c.epoch * ttl then held = 0 end
-    if c.out + c.before + c.seen + c.older == 0 then c.epoch = epoch end
-    for _ = 1, 2 do
-      if c.epoch < epoch then
-        local last = (c.epoch + 1) * ttl
-        if held > 0 and freed <= last then
-          c.tat, held = max(c.tat, filled(c, t, freed, held)), 0
-        end
-        c.tat = max(c.tat, filled(c, t, last, held))
-        c.epoch, c.out, c.before, c.seen, c.older = c.epoch + 1, 0, c.out, 0, c.seen
-      end
-    end
-    c.epoch = max(c.epoch, epoch)
-    if held > 0 and freed <= time then
-      c.tat, held = max(c.tat, filled(c, t, freed, held)), 0
-    end
-    c.tat = max(c.tat, filled(c, t, time, held))
+  local function passed(c, t, time, held, freed)
+    c.tat, c.epoch, c.out, c.before, c.seen, c.older, held = pass(c.tat, c.epoch, c.out, c.before, c.seen, c.older,
+      t.emission, t.depth, ttl, time, held, freed)
     return held
   end
 
-  -- Settles and grants what an entry asks whose numbers are at 'at'. Only a record that began at its origin, if one is
-  -- given, takes its account.
-  local function lease(c, t, held, at, start)
-    local n, settles, settled, returned, take, piece, presence, origin = read('>dddddddd', numbers, at)
-    local epoch = zero / 2000000 + c.epoch
-    if start and start ~= origin then
-      settled = 0
-    elseif settles == epoch then
-      settled = min(settled, c.out)
-      c.out = c.out - settled
-    elseif settles == epoch - 1 then
-      settled = min(settled, c.before)
-      c.before = c.before - settled
-    else
-      settled = 0
-    end
-    c.tat = max(c.tat - min(min(returned, settled) * t.emission, t.depth), filled(c, t, now, held))
-
-    c.seen = min(c.seen + presence, 2^25)
-    local part = min(256, floor(max(0, now - c.epoch * ttl) * 256 / ttl))
-    local contenders = max(1, floor((c.seen * 256 + c.older * (256 - part)) / 65536))
-    local free = floor(max(0, now + t.depth - c.tat) / t.emission)
-    local taken = min(take, free)
-    taken = taken - taken % max(1, piece)
-    free = free - taken
-    local share = floor(free / (contenders + 1))
-    if taken < take then share = 0 elseif share == 0 and take > 0 and free > 0 then share = 1 end
-    local granted = min(n, share, 2^40 - c.out)
-    c.out, c.tat = c.out + granted, c.tat + (taken + granted) * t.emission
+  local function leased(c, t, held, at, start)
+    local granted, taken, epoch, contenders
+    granted, c.tat, c.out, c.before, c.seen, taken, epoch, contenders = lease(c.tat, c.epoch, c.out, c.before, c.seen, c.older,
+      t.emission, t.depth, ttl, now, held, zero, at, start)
     return granted, taken, epoch, contenders
   end
 
@@ -174,19 +130,19 @@ local function records()
   local function open(c, t)
     local s, held = c.split, nil
     if not s then
-      pass(c, t, now, 0, 0)
+      passed(c, t, now, 0, 0)
       return t, 0
     end
     local freed = ticks(s.start + 2000000)
     if s.ways > 0 then
       local p, last = partOf(t, s.ways, 0), ticks(s.ends + 500000)
-      held = pass(c, p, min(now, last), heldBy(t, s, 0), freed)
+      held = passed(c, p, min(now, last), heldBy(t, s, 0), freed)
       if last > now then return p, held end
       c.tat = last + t.depth - fromPart(t, p, last + p.depth - c.tat)
       whole(s)
       if freed <= last then s.held = 0 end
     end
-    s.held = pass(c, t, now, s.held, freed)
+    s.held = passed(c, t, now, s.held, freed)
     if s.held == 0 and micros >= s.ends + 500000 and micros >= s.start + 4000000 then c.split = nil end
     return t, s.held
   end
@@ -212,7 +168,8 @@ local function records()
     ops, threshold, ways, stride, over, at = read('>ddddd', numbers, at)
     known.start, known.ends, known.ways, known.stride, known.held, known.level, known.closing = read('>ddddddd', numbers, at)
     local terms, held = open(c, t)
-    if known.start > (c.split and c.split.start or 0) and known.ways > 1 and known.closing == 0 and fits(known) and micros < known.ends + 500000 then
+    local newer = known.start > (c.split and c.split.start or 0)
+    if newer and known.ways > 1 and known.closing == 0 and fits(known) and micros < known.ends + 500000 then
       c.split = known
       terms, held = open(c, t)
     end
@@ -234,7 +191,7 @@ local function records()
         s.ends = max(s.ends, ends)
       end
     end
-    c.tat = max(c.tat, filled(c, terms, now, held))
+    c.tat = max(c.tat, filled(c, terms, held))
   end
 
   local function merge(c, t, at)
@@ -250,7 +207,7 @@ local function records()
       if over == 1 then s.ends = micros + 10000000 end
       terms, held, merged = t, s.held, true
     end
-    c.tat = max(c.tat, filled(c, terms, now, held))
+    c.tat = max(c.tat, filled(c, terms, held))
     return merged
   end
 
@@ -260,7 +217,8 @@ local function records()
     index, s.start, s.ends, s.ways, s.held, s.level, from = read('>dddddd', numbers, at)
     n = read('>d', numbers, from)
     local left = s.ends - 500000 - micros
-    if left < 0 or not fits(s) or s.ways < 2 or index >= s.ways or c.start > s.start or c.start == s.start and c.closing == 1 and op ~= 8 then
+    local over = c.start > s.start or c.start == s.start and c.closing == 1 and op ~= 8
+    if over or left < 0 or not fits(s) or s.ways < 2 or index >= s.ways then
       return -3, 0, false
     end
     local p, dirty = partOf(t, s.ways, index), false
@@ -269,64 +227,64 @@ local function records()
       c.epoch, c.out, c.before, c.seen, c.older, c.start, c.closing = 0, 0, 0, 0, 0, s.start, 0
       dirty = true
     end
-    local held = pass(c, p, now, heldBy(t, s, index), ticks(s.start + 3000000))
+    local held = passed(c, p, now, heldBy(t, s, index), ticks(s.start + 3000000))
     if op == 8 then
       dirty = dirty or c.closing == 0
       c.closing = 1
       return c.out + c.before, fromPart(t, p, now + p.depth - c.tat), dirty
     elseif op == 6 then
-      local granted, taken, epoch, contenders = lease(c, p, held, from)
+      local granted, taken, epoch, contenders = leased(c, p, held, from)
       return granted, max(0, c.tat - now), true, taken, epoch, contenders, min(2e9, left * 1000)
     end
     local granted, tat, changed = apply(op, n, p.emission, p.depth, p.ceiling, c.tat, now)
-    c.tat = max(tat, filled(c, p, now, held))
+    c.tat = max(tat, filled(c, p, held))
     return granted, max(0, c.tat - now), dirty or changed
   end
 
-  -- A cell from its text, or from its TAT if it is no more than that; nil if it is damaged.
-  local function parse(text, tat, shift, sub)
-    if tat and not (text and sub) then
-      if tat % 1 ~= 0 or tat >= 1e14 or tat <= -1e14 then return nil end
-      return {tat = tat, epoch = 0, out = 0, before = 0, seen = 0, older = 0, start = 0, closing = 0}
-    end
-    local tat, epoch, out, before, seen, older, rest = match(text or '', '^(-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+)(.*)$')
-    if not tat or epoch * ttl >= span then return nil end
-    local c = {tat = tat - shift, epoch = epoch - shift / ttl, out = out + 0, before = before + 0, seen = seen + 0, older = older + 0}
-    if c.tat >= 1e14 or c.tat <= -1e14 or max(c.out, c.before) > 2^40 or max(c.seen, c.older) > 2^25 then return nil end
+  -- Reads what a cell has besides its leases; nil if it is damaged.
+  local function parse(c, rest, sub)
     if sub then
       local start, closing = match(rest, '^ (%d+) ([01])$')
       c.start, c.closing = num(start), num(closing)
       return start and c.start < 2^52 and c or nil
-    elseif rest ~= '' then
-      local start, ends, ways, stride, held, level, closing = match(rest, '^ (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([01])$')
-      if not start then return nil end
-      local s = {start = start + 0, ends = ends + 0, ways = ways + 0, stride = stride + 0, held = held + 0, level = level + 0, closing = closing + 0}
-      if s.start == 0 or max(s.start, s.ends) >= 2^52 or s.ways > 64 or s.stride >= 2^20 or s.held > 2^40 or s.level >= 1e14 then return nil end
-      c.split = s
+    elseif rest == '' then
+      return c
     end
-    return c
+    local s, start, ends, ways, stride, held, level, closing = {}, match(rest, '^ (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([01])$')
+    if not start then return nil end
+    s.start, s.ends, s.ways, s.stride = start + 0, ends + 0, ways + 0, stride + 0
+    s.held, s.level, s.closing = held + 0, level + 0, closing + 0
+    c.split = s
+    return s.start > 0 and max(s.start, s.ends) < 2^52 and s.ways <= 64 and s.stride < 2^20 and s.held <= 2^40 and
+      s.level < 1e14 and c or nil
   end
 
-  local function text(c, sub)
+  local function text(c)
     local s = c.split
-    if sub then
-      return format('%d %d %d %d %d %d %d %d', c.tat, c.epoch, c.out, c.before, c.seen, c.older, c.start, c.closing)
-    elseif s then
+    if s then
       return format('%d %d %d %d %d %d %d %d %d %d %d %d %d', c.tat, c.epoch, c.out, c.before, c.seen, c.older,
         s.start, s.ends, s.ways, s.stride, s.held, s.level, s.closing)
+    elseif c.start then
+      return format('%d %d %d %d %d %d %d %d', c.tat, c.epoch, c.out, c.before, c.seen, c.older, c.start, c.closing)
     elseif c.out + c.before + c.seen + c.older == 0 then
       return format('%d', c.tat)
     end
     return format('%d %d %d %d %d %d', c.tat, c.epoch, c.out, c.before, c.seen, c.older)
   end
 
-  -- Returns granted, level, what to store if anything, the split, and of a lease taken, epoch, contenders, term.
-  local function run(op, n, t, cell, tat, shift, id, at)
+  -- As records' function; c is nil if the cell is damaged, rest what its text has besides leases.
+  return function(op, n, t, c, rest, at, id, ...)
+    now, unit, span, zero, hash = ...
+    ttl, micros, hash, earlier = 2000000 * unit, zero + floor(now / unit), KEYS[hash], KEYS[hash - 1]
     local part = op > 16
-    local c = parse(cell, tat, shift, part)
+    if rest then
+      c = c and parse(c, rest, part)
+    elseif part and c then
+      c.start, c.closing = 0, 0
+    end
     if not c then
       if op % 16 ~= 5 then return -1, 0 end
-      c = parse(nil, now)
+      c = {tat = now, epoch = 0, out = 0, before = 0, seen = 0, older = 0, start = part and 0, closing = part and 0}
     end
     local granted, level, dirty, taken, epoch, contenders, term = 0, 0, true, nil, nil, nil, nil
     if part then
@@ -339,19 +297,119 @@ local function records()
     else
       local terms, held = open(c, t)
       if op == 6 then
-        granted, taken, epoch, contenders = lease(c, terms, held, at, c.split and c.split.start)
+        granted, taken, epoch, contenders = leased(c, terms, held, at, c.split and c.split.start)
       else
         granted, c.tat, dirty = apply(op, n, terms.emission, terms.depth, terms.ceiling, c.tat, now)
-        c.tat = max(c.tat, filled(c, terms, now, held))
+        c.tat = max(c.tat, filled(c, terms, held))
       end
     end
     if not part then level = max(0, c.tat - now) end
-    return granted, level, dirty and text(c, part) or nil, c.split, taken, epoch, contenders, term
+    return granted, level, dirty and text(c) or nil, c.split, taken, epoch, contenders, term
   end
-  return enter, run
 end
 
-local enter, run
+-- What entries need that find a record or make one. held, freed and start are for divided buckets.
+local function records()
+  local floor, max, min, match, read, format = math.floor, math.max, math.min, string.match, struct.unpack, string.format
+
+  -- Without tables, since most cells with a record are of whole buckets. Returns the cell, and what is left of held.
+  local function pass(tat, epoch, out, before, seen, older, emission, depth, ttl, time, held, freed)
+    local current = floor(time / ttl)
+    if freed <= epoch * ttl then held = 0 end
+    if out + before + seen + older == 0 then epoch = current end
+    for _ = 1, 2 do
+      if epoch >= current then break end
+      local last = (epoch + 1) * ttl
+      if held > 0 and freed <= last then
+        tat, held = max(tat, freed + min((out + before + held) * emission, depth)), 0
+      end
+      tat = max(tat, last + min((out + before + held) * emission, depth))
+      epoch, out, before, seen, older = epoch + 1, 0, out, 0, seen
+    end
+    if epoch < current then epoch = current end
+    if held > 0 and freed <= time then
+      tat, held = max(tat, freed + min((out + before + held) * emission, depth)), 0
+    end
+    return max(tat, time + min((out + before + held) * emission, depth)), epoch, out, before, seen, older, held
+  end
+
+  -- Settles and grants what an entry asks whose numbers are at 'at'. Only a record that began at its origin, if one is
+  -- given, takes its account.
+  local function lease(tat, epoch, out, before, seen, older, emission, depth, ttl, now, held, zero, at, start)
+    local n, settles, settled, returned, take, piece, presence, origin = read('>dddddddd', numbers, at)
+    local since = now - epoch * ttl
+    epoch = zero / 2000000 + epoch
+    if start and start ~= origin then
+      settled = 0
+    elseif settles == epoch then
+      settled = min(settled, out)
+      out = out - settled
+    elseif settles == epoch - 1 then
+      settled = min(settled, before)
+      before = before - settled
+    else
+      settled = 0
+    end
+    tat = max(tat - min(min(returned, settled) * emission, depth), now + min((out + before + held) * emission, depth))
+
+    seen = min(seen + presence, 2^25)
+    local part = min(256, floor(max(0, since) * 256 / ttl))
+    local contenders = max(1, floor((seen * 256 + older * (256 - part)) / 65536))
+    local free = floor(max(0, now + depth - tat) / emission)
+    local taken = min(take, free)
+    taken = taken - taken % max(1, piece)
+    free = free - taken
+    local share = floor(free / (contenders + 1))
+    if taken < take then share = 0 elseif share == 0 and take > 0 and free > 0 then share = 1 end
+    local granted = min(n, share, 2^40 - out)
+    return granted, tat + (taken + granted) * emission, out + granted, before, seen, taken, epoch, contenders
+  end
+
+  local divided
+  -- Returns granted, level, what to store if anything, the split of a home, and of a lease taken, epoch, contenders, term.
+  return function(op, n, emission, depth, ceiling, cell, tat, shift, at, id, now, unit, span, zero, hash)
+    local epoch, out, before, seen, older, ttl, rest = 0, 0, 0, 0, 0, 2000000 * unit, nil
+    local record = cell and (not tat or op > 16)
+    if record then
+      tat, epoch, out, before, seen, older, rest = match(cell, '^(-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+)(.*)$')
+      if tat then
+        tat, epoch, out, before, seen, older = tat - shift, epoch + 0, out + 0, before + 0, seen + 0, older + 0
+        if epoch * ttl >= span or max(out, before) > 2^40 or max(seen, older) > 2^25 then tat = nil end
+        epoch = epoch - shift / ttl
+      end
+    end
+    if tat and not (tat % 1 == 0 and tat < 1e14 and tat > -1e14) then tat = nil end
+    if op > 6 or rest and rest ~= '' then
+      divided = divided or divisions(pass, lease)
+      return divided(op, n, {emission = emission, depth = depth, ceiling = ceiling, burst = depth / emission},
+        tat and {tat = tat, epoch = epoch, out = out, before = before, seen = seen, older = older}, rest, at, id,
+        now, unit, span, zero, hash)
+    end
+    if not tat then
+      if op ~= 5 then return -1, 0 end
+      tat, epoch, out, before, seen, older = now, 0, 0, 0, 0, 0
+    end
+    local granted, dirty, taken, since, contenders = 0, true, nil, nil, nil
+    tat, epoch, out, before, seen, older = pass(tat, epoch, out, before, seen, older, emission, depth, ttl, now, 0, 0)
+    if op == 6 then
+      granted, tat, out, before, seen, taken, since, contenders = lease(tat, epoch, out, before, seen, older,
+        emission, depth, ttl, now, 0, zero, at)
+    else
+      granted, tat, dirty = apply(op, n, emission, depth, ceiling, tat, now)
+      tat = max(tat, now + min((out + before) * emission, depth))
+    end
+    if not dirty then
+      cell = nil
+    elseif out + before + seen + older == 0 then
+      cell = format('%d', tat)
+    else
+      cell = format('%d %d %d %d %d %d', tat, epoch, out, before, seen, older)
+    end
+    return granted, max(0, tat - now), cell, nil, taken, since, contenders
+  end
+end
+
+local run
 local out, o, lag, key, arg = {time, 0, 0, 0}, 2, 0, 0, 1
 local splits
 for _ = 1, groups do
@@ -392,11 +450,11 @@ for _ = 1, groups do
     if f > 0 then old = pcall('HMGET', KEYS[key + g - 1], unpack(fields)) end
   end
 
-  local put, p, c, entered = {KEYS[key + g] or false, nil, nil, nil}, 1, 1, false
+  local put, p, c = {KEYS[key + g] or false, nil, nil, nil}, 1, 1
   for _ = 1, runs do
     local op, n, emission, depth, ceiling, entries
     op, n, emission, depth, ceiling, entries, at = read('>dddddd', numbers, at)
-    local leases, terms = op == 6 or op == 22, nil
+    local leases = op == 6 or op == 22
     for _ = 1, entries do
       arg, c = arg + 1, c + 1
       local granted, level, dirty, taken, epoch, contenders, term = failed, 0, nil, nil, nil, nil, nil
@@ -421,14 +479,10 @@ for _ = 1, groups do
             put[p + 1], put[p + 2], p = args[arg], format('%d', tat), p + 2
           end
         else
-          if not run then enter, run = records() end
-          if not entered then
-            enter(now, unit, span, (base + g - 1) * length, put[1], KEYS[key + g - 1])
-            entered = true
-          end
-          terms = terms or {emission = emission, depth = depth, ceiling = ceiling, burst = depth / emission}
+          run = run or records()
           local split
-          granted, level, cell, split, taken, epoch, contenders, term = run(op, n, terms, cell, tat, cells[c] and 0 or span, args[arg], at)
+          granted, level, cell, split, taken, epoch, contenders, term = run(op, n, emission, depth, ceiling, cell, tat,
+            cells[c] and 0 or span, at, args[arg], now, unit, span, (base + g - 1) * length, key + g)
           if cell then
             put[p + 1], put[p + 2], p = args[arg], cell, p + 2
           end
