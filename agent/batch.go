@@ -57,7 +57,7 @@ type item struct {
 	claim    *batcher.Claim // nil when no store is needed
 	ruling   lease.Ruling   // zero if the rule's mode is exact
 	spread   *split.Spread  // nil unless the bucket is divided, or may be
-	tried    uint64         // the parts of it that were asked
+	asked    split.Asked    // the cells of it that were asked
 	last     *batcher.Claim // the claim whose outcome is taken in
 	heard    bool           // some part has answered
 	decision limit.Decision

@@ -36,8 +36,16 @@ func (b *Batch) choose(it *item) {
 	}
 	if it.spread = b.agent.desk.splits.Find(&it.claim.Bucket); it.spread != nil {
 		it.spread.KeepWhole(it.noSplit())
-		it.claim.Part, _ = it.spread.Choose(b.now, it.terms, it.n, 0)
+		it.claim.Part, _ = it.spread.Choose(b.now, it.terms, it.n, it.pace(), split.Asked{})
 	}
+}
+
+// pace is how long claims of an item's rule begin at the same part. Those of leased rules ride with leases.
+func (it *item) pace() split.Pace {
+	if it.rule != nil && it.rule.Mode == limit.Exact {
+		return split.Moving
+	}
+	return split.Staying
 }
 
 // overflow sends claims on to other parts of their buckets, as long as some part may have what they need and there is
@@ -100,7 +108,7 @@ func (b *Batch) learn(it *item) (part *limit.Part, again bool) {
 			it.spread.Overflowed()
 		}
 	case c.Err == nil:
-		c.Out.Level = it.spread.Level(d.now(), c.Part.At(), c.Out.Level)
+		c.Out.Level = it.spread.Level(d.now(), c.Part, c.Out.Level)
 	case it.heard && it.op == limit.Take:
 		// The parts that answered have nothing: what one that did not answer might have had is not given away by a policy.
 		c.Err, c.Out = nil, limit.Outcome{Level: it.terms.Depth}
@@ -111,22 +119,22 @@ func (b *Batch) learn(it *item) (part *limit.Part, again bool) {
 // next is the part that is to be asked after the item's claim has come back; again is false if none is.
 func (it *item) next(now int64) (part *limit.Part, again bool) {
 	c := it.claim
-	it.tried |= 1 << c.Part.At()
+	it.asked.Add(c.Part)
 	switch {
 	case c.Err == nil:
 		it.heard = true
-	case errors.Is(c.Err, batcher.ErrStale):
-		it.tried &^= 1 // home knows better
 	case !errors.Is(c.Err, batcher.ErrNotRun):
 		return nil, false
 	}
-	switch {
-	case it.op == limit.Reset && c.Err == nil:
-		return it.spread.Untried(now, it.tried)
+	switch stale := errors.Is(c.Err, batcher.ErrStale); {
+	case c.Err == nil && c.Part.At() == 0: // home is whole, and has spoken
+		return nil, false
+	case it.op == limit.Reset && (c.Err == nil || stale):
+		return it.spread.Untried(now, it.asked)
 	case it.op != limit.Take, c.Err == nil && it.n > 0 && c.Out.Granted >= it.n:
 		return nil, false
 	}
-	return it.spread.Choose(now, it.terms, it.n, it.tried)
+	return it.spread.Choose(now, it.terms, it.n, it.pace(), it.asked)
 }
 
 // waitForParts makes the wait of a denial that until some part has what is needed.

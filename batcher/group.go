@@ -43,8 +43,8 @@ type Claim struct {
 	// Out and Err are valid after Wait, or in Done.
 	Out limit.Outcome
 	Err error
-	// Split is how the bucket is divided, if its home was asked and says that it is; else nil. The level in Out is then, and wherever
-	// Part names a sub-bucket, that of the part.
+	// Split is how the bucket is divided, or was until not long ago, if its home was asked and says so; else nil. Where Part names a
+	// part, the level in Out is that of the part.
 	Split *Split
 	// Call numbers the calls of the claim's shard, in the order in which they left.
 	Call uint64

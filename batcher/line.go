@@ -42,7 +42,7 @@ func (l *Line) Urgent() bool { return l.urgent > 0 }
 
 // Add puts a claim in line.
 func (l *Line) Add(c *Claim) {
-	sum := c.Bucket.PartSum(c.Part.At())
+	sum := c.Bucket.PartSum(c.Part)
 	p := l.byBucket[sum]
 	if p == nil || !p.accepts(c) {
 		round := 0
@@ -113,7 +113,7 @@ func (l *Line) Next(most int, load *Load) {
 
 // unlist closes a pending to further claims.
 func (l *Line) unlist(p *pending) {
-	if sum := p.entry.Bucket.PartSum(p.entry.Part.At()); l.byBucket[sum] == p {
+	if sum := p.entry.Bucket.PartSum(p.entry.Part); l.byBucket[sum] == p {
 		delete(l.byBucket, sum)
 	}
 }

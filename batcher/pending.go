@@ -20,9 +20,6 @@ func (p *pending) accepts(c *Claim) bool {
 	if p.entry.Terms != c.Terms && *p.entry.Terms != *c.Terms || p.entry.Op > limit.Lease || c.Op > limit.Lease {
 		return false
 	}
-	if c.Part.At() > 0 && c.Part.Split.Start != p.entry.Part.Split.Start {
-		return false
-	}
 	if p.entry.Op == limit.Lease {
 		return c.Op == limit.Take && (!p.sent || p.entry.N > 0)
 	}

@@ -19,7 +19,8 @@ var (
 	// ErrDamaged: what the store holds for this bucket is no cell. Nothing is
 	// debited; the cell ages out with its generation or is mended by a Reset.
 	ErrDamaged = errors.New("batcher: the bucket's cell in the store is damaged")
-	// ErrStale: the bucket is not divided as the entry says, or not any more; its home knows. It is an ErrNotRun.
+	// ErrStale: the bucket is not divided as the entry says. At home it means that it is divided, and Entry.Split says how; at a part
+	// that it is not any more, and home knows. It is an ErrNotRun.
 	ErrStale = fmt.Errorf("%w: the bucket is not divided as the entry says", ErrNotRun)
 )
 
@@ -31,7 +32,7 @@ type Entry struct {
 	N      limit.Tokens
 	// Ask goes with op Lease; else zero.
 	Ask limit.Ask
-	// Part, if set, says that the entry goes to a sub-bucket, or is of op Touch, Close or Merge. A store of several masters
+	// Part, if set, says that the entry goes to a part, or is of op Touch, Close or Merge. A store of several masters
 	// fills in Ways and Stride of a Touch.
 	Part *limit.Part
 	// Round orders the entries on one bucket within one call: no two carry the
@@ -47,15 +48,10 @@ type Entry struct {
 
 // terms are those of the part that the entry went to. Valid after Apply.
 func (e *Entry) terms() *limit.Terms {
-	var p limit.Terms
-	switch {
-	case e.Part.At() > 0:
-		p = e.Terms.Part(e.Part.Split.Ways, e.Part.Index)
-	case e.Split != nil && e.Split.Ways > 0:
-		p = e.Terms.Part(e.Split.Ways, 0)
-	default:
+	if e.Part.At() == 0 {
 		return e.Terms
 	}
+	p := e.Terms.Part(e.Part.Split.Ways, e.Part.Index)
 	return &p
 }
 

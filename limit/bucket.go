@@ -54,10 +54,14 @@ func (s *Secret) Name(b *Bucket, id []byte) {
 // Sum is the bucket's keyed hash.
 func (b *Bucket) Sum() Sum { return b.sum }
 
-// PartSum stands for a sub-bucket within a process as Sum does for the bucket; that of index 0 is Sum.
-func (b *Bucket) PartSum(index int) Sum {
-	i := uint64(index)
-	return Sum{b.sum.Hi ^ i*0x9e3779b97f4a7c15, b.sum.Lo ^ i*0xbf58476d1ce4e5b9} // odd factors: distinct for distinct indexes
+// PartSum stands for a cell of the bucket within a process as Sum does for the bucket; that of home is Sum.
+func (b *Bucket) PartSum(part *Part) Sum {
+	if part.At() == 0 {
+		return b.sum
+	}
+	i, start := uint64(part.At()), uint64(part.Split.Start)
+	// Odd factors: distinct for distinct numbers.
+	return Sum{b.sum.Hi ^ i*0x9e3779b97f4a7c15, b.sum.Lo ^ start*0xbf58476d1ce4e5b9 ^ i}
 }
 
 // ID is the bucket's name in a store, at most MaxID bytes. It aliases b.

@@ -22,8 +22,7 @@ const (
 type Cell struct {
 	TAT Ticks
 	Leases
-	// Split is how the bucket is divided, and for some seconds how it was. The cell of a sub-bucket has of it Start and
-	// Closing.
+	// Split is how the bucket is divided, and for some seconds how it was. The cell of a part has of it only Closing.
 	Split
 }
 
@@ -87,7 +86,8 @@ func (c Class) EpochTicks() Ticks { return Ticks(float64(LeaseTTL.Microseconds()
 // Epochs is the number of epochs in a generation.
 func (c Class) Epochs() int64 { return int64(c.Length / LeaseTTL) }
 
-// ApplyLeased is Apply for a cell that has leases or is divided, or that is asked for a lease (op Lease). The order is
+// ApplyLeased is Apply for a cell that has leases or was divided, or that is asked for a lease (op Lease). While the
+// bucket is divided nothing is done, and next.Ways is above 0. The order is
 // what keeps unspent and free tokens together at or below Burst (docs/guarantees.md):
 //
 //  1. pass the ends of epochs and of a split up to now, each as of its own moment;
@@ -99,17 +99,20 @@ func (c Class) Epochs() int64 { return int64(c.Length / LeaseTTL) }
 // and those on lease; other ops have only granted.
 func (t *Terms) ApplyLeased(op Op, n Tokens, ask *Ask, generation int64, cell Cell, now Ticks) (next Cell, out Outcome, write bool) {
 	next = cell
-	terms, held := t.open(&next, generation, now)
-	if op != Lease {
-		next.TAT, out.Granted, write = terms.Apply(op, n, next.TAT, now)
-		next.TAT = max(next.TAT, terms.filled(now, next.out()+held))
-	} else {
+	held, whole := t.open(&next, generation, now)
+	if !whole {
+		return next, out, false
+	}
+	if op == Lease {
 		if next.Start == 0 || next.Start == ask.Origin {
-			terms.settle(&next, ask, generation, now)
-			next.TAT = max(next.TAT, terms.filled(now, next.out()+held))
+			t.settle(&next, ask, generation, now)
+			next.TAT = max(next.TAT, t.filled(now, next.out()+held))
 		}
-		terms.grant(n, ask, generation, &next, now, &out)
+		t.grant(n, ask, generation, &next, now, &out)
 		write = true
+	} else {
+		next.TAT, out.Granted, write = t.Apply(op, n, next.TAT, now)
+		next.TAT = max(next.TAT, t.filled(now, next.out()+held))
 	}
 	out.Level = max(0, next.TAT-now)
 	return next, out, write

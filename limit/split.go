@@ -5,25 +5,26 @@ import (
 	"time"
 )
 
-// A bucket that the whole fleet asks for is divided into sub-buckets, which lie on different masters. Sub-bucket
-// 0 is its home: the cell that it always had. docs/guarantees.md has the proof that no window holds more for it.
+// A bucket that the whole fleet asks for is divided into parts, cells of their own on different masters. The cell that it
+// always had is its home: while the bucket is divided home has no tokens, and says how it is divided.
+// docs/guarantees.md has the proof that no window holds more for it.
 const (
 	// SplitTTL is how long a split lasts unless home extends it; less in a bucket whose class is hardly longer
 	// than its fill.
 	SplitTTL = 3 * time.Second
-	// SplitMargin separates the moment from which sub-buckets refuse, by their masters' clocks, from the end
+	// SplitMargin separates the moment from which parts refuse, by their masters' clocks, from the end
 	// of the split, and that from the moment at which home counts itself whole again.
 	SplitMargin = 500 * time.Millisecond
 	// MaxSkew is how far the clocks of two masters may be apart.
 	MaxSkew = 2 * SplitMargin
-	// MaxWays is the most sub-buckets of a bucket.
+	// MaxWays is the most parts of a bucket.
 	MaxWays = 64
 
 	// splitLeast is the least age of a split that ends for want of load.
 	splitLeast = 2 * time.Second
 	// splitPause follows a split that was ended by order (Part.End).
 	splitPause = 10 * time.Second
-	// openWithin is for how long after the split a sub-bucket may begin with its share of what was there: less
+	// openWithin is for how long after the split a part may begin with its share of what was there: less
 	// than the shortest generation, so that one that was forgotten never begins with it again.
 	openWithin = 2 * time.Second
 	// calm: a split ends when the load is below this part of what began it.
@@ -40,23 +41,23 @@ type Split struct {
 	Start int64
 	// Until is the end of the split, in microseconds since 1970. Home may move it on.
 	Until int64
-	// Ways is the number of sub-buckets, home included; 0 once the bucket is whole again.
+	// Ways is the number of parts; 0 once the bucket is whole again.
 	Ways int
-	// Stride is how many tags lie between a sub-bucket and the next. The store chooses it.
+	// Stride is how many tags lie between a part and the next; part 0 is on home's. The store chooses it.
 	Stride int
-	// Held is what was on lease at Start. It takes room in all sub-buckets until it has certainly ended.
+	// Held is what was on lease at Start. It takes room in all parts until it has certainly ended.
 	Held Tokens
-	// Level of the bucket at Start, which says what the sub-buckets begin with (Terms.Open).
+	// Level of the bucket at Start, which says what the parts begin with (Terms.Open).
 	Level Ticks
-	// Closing: the load has gone. Whoever sees it closes the sub-buckets and brings home what is in them. In the cell
-	// of a sub-bucket: it is closed.
+	// Closing: the load has gone. Whoever sees it closes the parts and brings home what is in them. In the cell
+	// of a part: it is closed.
 	Closing bool
 }
 
-// Part is what an entry carries that concerns a division: to which sub-bucket it goes, or what home
-// shall know (ops Touch and Merge). An entry on home needs none.
+// Part is what an entry carries that concerns a division: to which part it goes, or what home
+// shall know (ops Touch and Merge). Other entries on home have none.
 type Part struct {
-	// Index of the sub-bucket, 0 to Split.Ways - 1; 0 is home.
+	// Index of the part, 0 to Split.Ways - 1. Not for home.
 	Index int
 	// Split as the agent knows it; zero if it knows of none.
 	Split Split
@@ -69,17 +70,18 @@ type Part struct {
 	Ways, Stride int
 	// End ends the split, or keeps the bucket whole.
 	End bool
-	// Free is, for Merge, what the other sub-buckets had when they closed, in ticks of the bucket's emission; what
-	// they had on lease is the entry's N.
+	// Free is, for Merge, what the parts had when they closed (Terms.FromPart); what they had on lease is the entry's N.
 	Free Ticks
+	// Home: the entry is for home.
+	Home bool
 }
 
-// At is the index of a part; nil is home.
+// At numbers the cells of a bucket: 0 is home, 1 is the part of index 0, and so on. Nil is home.
 func (p *Part) At() int {
-	if p == nil {
+	if p == nil || p.Home {
 		return 0
 	}
-	return p.Index
+	return p.Index + 1
 }
 
 // Load counts the entries on a bucket in seconds of its home's clock. The zero value has counted nothing.
@@ -114,7 +116,7 @@ func (s *Split) Valid() bool {
 		s.Stride >= 0 && s.Stride < 1<<20 && s.Held >= 0 && s.Held <= maxOut && s.Level >= 0 && s.Level < MaxTicks
 }
 
-// Share is what the sub-bucket of an index has of a number of tokens: remainders go to the first ones.
+// Share is what the part of an index has of a number of tokens: remainders go to the first ones.
 func Share(total Tokens, ways, index int) Tokens {
 	share := total / Tokens(ways)
 	if Tokens(index) < total%Tokens(ways) {
@@ -123,7 +125,7 @@ func Share(total Tokens, ways, index int) Tokens {
 	return share
 }
 
-// Part is the terms of a sub-bucket: its share of the burst, which fills in the time in which the whole would. So
+// Part is the terms of a part: its share of the burst, which fills in the time in which the whole would. So
 // rates are divided as bursts are, and a TAT says the same of a part as of the whole. A part without burst, as there
 // is one when the burst was lowered below the ways, grants nothing.
 func (t *Terms) Part(ways, index int) Terms {
@@ -142,8 +144,8 @@ func (t *Terms) FromPart(p *Terms, free Ticks) Ticks {
 	return Ticks(math.Floor(float64(free)*float64(t.Emission)/float64(p.Emission))) - 1
 }
 
-// heldBy is the room that Split.Held takes in a sub-bucket.
-func (t *Terms) heldBy(s *Split, index int) Tokens {
+// HeldBy is the room that Split.Held takes in a part.
+func (t *Terms) HeldBy(s *Split, index int) Tokens {
 	return Share(t.Burst, s.Ways, index) - Share(max(0, t.Burst-s.Held), s.Ways, index)
 }
 

@@ -29,21 +29,24 @@ type load struct {
 // applyLeasedLocked is applyLocked where leases are asked for or recorded, or a division.
 func (sh *shard) applyLeasedLocked(nanos int64, h *hash, at *slot, sum limit.Sum, e *batcher.Entry,
 	gen int64, now limit.Ticks, lag int64, most int) (out limit.Outcome, err error) {
-	cell, write, ok := h.cell(at, sum, gen, now), false, true
-	next := cell
-	counted := e.Op == limit.Touch
+	cell, exists := h.cell(at, sum, gen, now)
+	next, write, ok := cell, false, true
 	var count limit.Load
 	switch {
-	case counted:
-		count = h.loads[sum].Load
-		next, count, out = e.Terms.ApplyTouch(e.Part, count, gen, cell, now)
+	case e.Op == limit.Touch:
+		next, count, out = e.Terms.ApplyTouch(e.Part, h.loads[sum].Load, gen, cell, now)
 		write = true
 	case e.Op == limit.Merge:
 		next, out, write = e.Terms.ApplyMerge(e.N, e.Part, gen, cell, now)
 	case e.Part.At() > 0:
-		next, out, write, ok = e.Terms.ApplySub(e.Op, e.N, &e.Ask, e.Part, gen, cell, now)
+		next, out, write, ok = e.Terms.ApplySub(e.Op, e.N, &e.Ask, e.Part, gen, cell, exists, now)
 	default:
 		next, out, write = e.Terms.ApplyLeased(e.Op, e.N, &e.Ask, gen, cell, now)
+		ok = next.Ways == 0
+	}
+	if e.Part.At() == 0 && next.Start != 0 {
+		left := next.Until - (nanos+lag)/1000
+		e.Split = &batcher.Split{Split: next.Split, Left: time.Duration(left) * time.Microsecond}
 	}
 	if !ok {
 		return limit.Outcome{}, batcher.ErrStale
@@ -51,12 +54,8 @@ func (sh *shard) applyLeasedLocked(nanos int64, h *hash, at *slot, sum limit.Sum
 	if write && !sh.writeCellLocked(nanos, h, at, sum, next, gen, now, most) {
 		return limit.Outcome{}, errFull
 	}
-	if counted {
+	if e.Op == limit.Touch {
 		h.count(sum, count, gen)
-	}
-	if e.Part.At() == 0 && next.Start != 0 {
-		left := next.Until - (nanos+lag)/1000
-		e.Split = &batcher.Split{Split: next.Split, Left: time.Duration(left) * time.Microsecond}
 	}
 	out.Lag = lag
 	return out, nil
@@ -81,12 +80,12 @@ func (sh *shard) writeCellLocked(nanos int64, h *hash, at *slot, sum limit.Sum, 
 }
 
 // cell is the state of a bucket, whose slot is at or nil, relative to a generation that is not
-// older than the newest.
-func (h *hash) cell(at *slot, sum limit.Sum, gen int64, now limit.Ticks) limit.Cell {
+// older than the newest. One that does not exist is full.
+func (h *hash) cell(at *slot, sum limit.Sum, gen int64, now limit.Ticks) (c limit.Cell, exists bool) {
 	if at == nil || at.age < ageOf(gen-1) {
-		return limit.Cell{TAT: now}
+		return limit.Cell{TAT: now}, false
 	}
-	c := limit.Cell{TAT: at.tat}
+	c = limit.Cell{TAT: at.tat}
 	if at.tat == elsewhere {
 		c = h.leased[sum].Cell
 	}
@@ -94,7 +93,7 @@ func (h *hash) cell(at *slot, sum limit.Sum, gen int64, now limit.Ticks) limit.C
 		c.TAT -= h.class.Span()
 		c.Epoch -= h.class.Epochs()
 	}
-	return c
+	return c, true
 }
 
 // keep keeps a cell that was written in the newest generation.

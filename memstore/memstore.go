@@ -106,8 +106,8 @@ func (s *Store) Apply(_ context.Context, _ int, entries []*batcher.Entry) {
 //
 // Hot path: 1 lock, 1 cache line of cells, 0 allocations once the cell exists.
 func (s *Store) ApplyAt(nanos int64, e *batcher.Entry) {
-	sum := e.Bucket.PartSum(e.Part.At())
-	sh := &s.shard[sum.Lo%shards]
+	sum := e.Bucket.PartSum(e.Part)
+	sh := &s.shard[e.Bucket.Sum().Lo%shards] // the parts of a bucket share its lock, and its clock
 	sh.mu.Lock()
 	e.Split = nil
 	e.Out, e.Err = sh.applyLocked(nanos, sum, e, s.most)

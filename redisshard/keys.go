@@ -1,6 +1,7 @@
 package redisshard
 
 import (
+	"encoding/binary"
 	"strconv"
 
 	"github.com/spillgate/spillgate/batcher"
@@ -28,7 +29,7 @@ func hashKey(tag string, class limit.Class, bin int, generation int64) string {
 // The fields of a hash are "~", its clock; the ids of buckets; and, with one of these bytes before the id, what there is
 // besides of a divided bucket. No id begins with them: its first byte is a length of at most limit.MaxID, or 0xff.
 const (
-	// partMark, then the index in one byte: the cell of a sub-bucket other than home.
+	// partMark, then the index in one byte and the split's start in eight: the cell of a part.
 	partMark = 0xfe
 	// loadMark: the count of the entries that home was told of. The script makes this name itself.
 	loadMark = 0xfd
@@ -37,11 +38,12 @@ const (
 // field is the name of the cell that an entry is for.
 func field(e *batcher.Entry) []byte {
 	id := e.Bucket.ID()
-	index := e.Part.At()
-	if index == 0 {
+	if e.Part.At() == 0 {
 		return id
 	}
-	return append([]byte{partMark, byte(index)}, id...)
+	name := append(make([]byte, 0, 10+len(id)), partMark, byte(e.Part.Index))
+	name = binary.BigEndian.AppendUint64(name, uint64(e.Part.Split.Start))
+	return append(name, id...)
 }
 
 // tagNames gives v tags, the i-th being the smallest string (by length, then by order)

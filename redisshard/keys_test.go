@@ -50,8 +50,9 @@ func TestFieldNames(t *testing.T) {
 		part *limit.Part
 		want string
 	}{
-		{nil, "\x00\x03{a}"}, {&limit.Part{}, "\x00\x03{a}"}, {&limit.Part{Index: 1}, "\xfe\x01\x00\x03{a}"},
-		{&limit.Part{Index: limit.MaxWays - 1}, "\xfe\x3f\x00\x03{a}"},
+		{nil, "\x00\x03{a}"}, {&limit.Part{Home: true, Index: 1}, "\x00\x03{a}"},
+		{&limit.Part{Split: limit.Split{Start: 0x0102030405060708}}, "\xfe\x00\x01\x02\x03\x04\x05\x06\x07\x08\x00\x03{a}"},
+		{&limit.Part{Index: limit.MaxWays - 1}, "\xfe\x3f\x00\x00\x00\x00\x00\x00\x00\x00\x00\x03{a}"},
 	} {
 		if got := field(&batcher.Entry{Bucket: named("", "{a}"), Part: tt.part}); string(got) != tt.want {
 			t.Errorf("part %d: %q, want %q", tt.part.At(), got, tt.want)

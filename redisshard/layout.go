@@ -58,11 +58,11 @@ func (l *layout) place(b *limit.Bucket) (tag, bin int) {
 	return tag, bin
 }
 
-// placePart is the tag and bin of a sub-bucket: Split.Stride tags lie between one and the next.
+// placePart is the tag and bin of a part: the first is on home's tag, and Split.Stride tags lie between one and the next.
 func (l *layout) placePart(b *limit.Bucket, part *limit.Part) (tag, bin int) {
 	tag, bin = l.place(b)
-	if at := part.At(); at > 0 {
-		tag = (tag + at*part.Split.Stride) % len(l.tags)
+	if part.At() > 0 {
+		tag = (tag + part.Index*part.Split.Stride) % len(l.tags)
 	}
 	return tag, bin
 }

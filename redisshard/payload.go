@@ -33,7 +33,7 @@ type item struct {
 	entry *batcher.Entry
 }
 
-// onPart is added to the op of an entry on a sub-bucket other than home.
+// onPart is added to the op of an entry on a part.
 const onPart = 16
 
 // ownNumbers is how many numbers each entry of an op has of its own. Ops that have none carry their
@@ -47,9 +47,9 @@ func ownNumbers(op limit.Op) int {
 	case op == limit.Merge:
 		return 4
 	case op == onPart+limit.Lease:
-		return 14
+		return 12
 	case op > onPart:
-		return 7
+		return 5
 	}
 	return 0
 }
@@ -112,8 +112,21 @@ func (it *item) headerN() int64 {
 // sameRun reports whether two items of one group can share a run's header.
 func sameRun(a, b *item) bool {
 	x, y := a.entry, b.entry
-	return a.op == b.op && a.headerN() == b.headerN() && (x.Terms == y.Terms || *x.Terms == *y.Terms)
+	return a.op == b.op && a.headerN() == b.headerN() && (x.Terms == y.Terms || *x.Terms == *y.Terms) && (a.op < onPart ||
+		x.Part.Index == y.Part.Index && x.Part.Split.Ways == y.Part.Split.Ways)
 }
+
+// terms are those that the item's entry runs on.
+func (it *item) terms() *limit.Terms {
+	if it.op < onPart || !isPart(it.entry.Part) {
+		return it.entry.Terms
+	}
+	t := it.entry.Terms.Part(it.entry.Part.Split.Ways, it.entry.Part.Index)
+	return &t
+}
+
+// isPart reports whether a split has the part.
+func isPart(p *limit.Part) bool { return p.Split.Ways > 1 && p.Index < p.Split.Ways }
 
 // encode builds the arguments of EVALSHA or EVAL for a call made when the
 // server's clock shows about nanos. stamp is the time that the script shall use, in
@@ -135,7 +148,7 @@ func (c *call) encode(command, script string, names *nameCache, nanos, stamp int
 			for i+n < end && sameRun(it, &c.items[i+n]) {
 				n++
 			}
-			t := it.entry.Terms
+			t := it.terms()
 			c.numbers = appendNumbers(c.numbers, float64(it.op), float64(it.headerN()), float64(t.Emission), float64(t.Depth),
 				float64(t.Ceiling), float64(n))
 			if it.op > limit.Reset {
@@ -159,9 +172,7 @@ func (c *call) appendOwn(items []item) {
 		it := &items[i]
 		e, p, a := it.entry, it.entry.Part, &it.entry.Ask
 		if it.op > onPart {
-			s := &p.Split
-			c.numbers = appendNumbers(c.numbers, float64(p.Index), float64(s.Start), float64(s.Until), float64(s.Ways),
-				float64(s.Held), float64(s.Level))
+			c.appendPart(e)
 		}
 		switch {
 		case e.Op == limit.Touch:
@@ -175,6 +186,16 @@ func (c *call) appendOwn(items []item) {
 			c.numbers = appendNumbers(c.numbers, float64(e.N))
 		}
 	}
+}
+
+// appendPart appends what the script needs to know of the split. It refuses one that has ended.
+func (c *call) appendPart(e *batcher.Entry) {
+	s, index := &e.Part.Split, e.Part.Index
+	if !isPart(e.Part) {
+		c.numbers = appendNumbers(c.numbers, 0, 0, 0, 0)
+		return
+	}
+	c.numbers = appendNumbers(c.numbers, float64(s.Start), float64(s.Until), float64(e.Terms.HeldBy(s, index)), float64(e.Terms.Open(s, index)))
 }
 
 // appendTouch appends what home is told of the load. Who names a stride has chosen the division; else it is the one that

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/limit"
-	"github.com/spillgate/spillgate/memstore"
 )
 
 // Histories of divided buckets for twin_test.go. Agents know the split that home told last, an older one, or
@@ -20,7 +19,7 @@ const twinWays = 8
 
 // record keeps what later entries of the history may refer to.
 func (w *twins) record(e *batcher.Entry) {
-	index, known := e.Part.At(), w.splits[e.Bucket]
+	at, known := e.Part.At(), w.splits[e.Bucket]
 	if s := e.Split; s != nil {
 		switch last := len(known) - 1; {
 		case s.Ways == 0:
@@ -40,20 +39,20 @@ func (w *twins) record(e *batcher.Entry) {
 		w.splits[e.Bucket] = known
 	}
 	switch {
+	case errors.Is(e.Err, batcher.ErrStale) && at == 0:
+		w.seen["home is divided"]++
 	case errors.Is(e.Err, batcher.ErrStale):
 		w.seen["stale"]++
 	case e.Op == limit.Close && e.Err == nil:
 		w.seen["closed"]++
 	case e.Op == limit.Merge && e.Out.Granted == 1:
 		w.seen["merged"]++
-	case index > 0 && e.Out.Granted > 0:
+	case at > 0 && e.Out.Granted > 0:
 		w.seen[fmt.Sprint("op ", e.Op, " on a part")]++
-	case e.Split != nil && e.Split.Ways > 0 && e.Out.Granted > 0:
-		w.seen[fmt.Sprint("op ", e.Op, " on a divided home")]++
 	}
 	if e.Op == limit.Lease && e.Out.Granted > 0 {
 		g := grant{epoch: e.Out.Epoch, n: e.Out.Granted}
-		if index > 0 {
+		if at > 0 {
 			g.origin = e.Part.Split.Start
 		} else if e.Split != nil {
 			g.origin = e.Split.Start
@@ -64,9 +63,9 @@ func (w *twins) record(e *batcher.Entry) {
 
 // checkSeen: a comparison of what never happens would prove nothing.
 func (w *twins) checkSeen(t *testing.T) {
-	want := []string{"split", "adopted", "extended", "whole again", "stale", "closed", "merged"}
+	want := []string{"split", "adopted", "extended", "whole again", "home is divided", "stale", "closed", "merged"}
 	for _, op := range []limit.Op{limit.Take, limit.TakePartial, limit.Charge, limit.Refund, limit.Lease} {
-		want = append(want, fmt.Sprint("op ", op, " on a part"), fmt.Sprint("op ", op, " on a divided home"))
+		want = append(want, fmt.Sprint("op ", op, " on a part"))
 	}
 	for _, what := range want {
 		if w.seen[what] == 0 {
@@ -136,22 +135,23 @@ func (w *twins) drawDivided(t *rapid.T, b limit.Bucket, terms *limit.Terms, stri
 	}
 	switch p := e.Part; {
 	case kind <= 2:
-		e.Op = limit.Touch
+		e.Op, p.Home = limit.Touch, true
 		p.Ops = rapid.OneOf(rapid.Int64Range(0, 30), rapid.Int64Range(0, 1<<31)).Draw(t, "ops")
 		p.Threshold = rapid.OneOf(rapid.Int64Range(0, 20), rapid.Int64Range(0, 1<<32)).Draw(t, "threshold")
 		p.Ways, p.Stride = rapid.IntRange(1, twinWays).Draw(t, "ways"), stride
 		p.End = rapid.IntRange(0, 5).Draw(t, "end") == 0
 	case kind == 3:
-		e.Op, e.N, p.End = limit.Merge, drawTokens(t, terms, "leased"), rapid.IntRange(0, 4).Draw(t, "end") == 0
+		e.Op, e.N, p.Home, p.End = limit.Merge, drawTokens(t, terms, "leased"), true, rapid.IntRange(0, 4).Draw(t, "end") == 0
 		p.Free = limit.Ticks(rapid.Int64Range(-int64(terms.Depth/2), int64(terms.Depth)).Draw(t, "free"))
 	case kind <= 8:
-		p.Index = rapid.IntRange(1, min(twinWays-1, max(1, p.Split.Ways))).Draw(t, "index") // or one too many
+		p.Index = rapid.IntRange(0, min(twinWays-1, p.Split.Ways)).Draw(t, "index") // or one too many
 		if kind == 4 {
 			e.Op = limit.Close
 			break
 		}
 		fallthrough
 	default:
+		p.Home = p.Home || kind > 8
 		e.Op, e.N = limit.Op(rapid.IntRange(1, 6).Draw(t, "op")), drawTokens(t, terms, "n")
 		if e.Op == limit.Lease {
 			e.Ask = w.drawAsk(t, terms)
@@ -162,13 +162,19 @@ func (w *twins) drawDivided(t *rapid.T, b limit.Bucket, terms *limit.Terms, stri
 
 // drawDividedCall draws a call on a few buckets, each with variants of its terms.
 func (w *twins) drawDividedCall(t *rapid.T, buckets []limit.Bucket, terms [][]*limit.Terms, stride int) (entries []*batcher.Entry) {
-	type cell struct{ bucket, index int }
+	type cell struct {
+		bucket, at int
+		start      int64
+	}
 	rounds := map[cell]int{}
 	for range rapid.IntRange(1, 8).Draw(t, "entries") {
 		i := rapid.IntRange(0, len(buckets)-1).Draw(t, "bucket")
 		variant := max(0, rapid.IntRange(-4, len(terms[i])-1).Draw(t, "variant"))
 		e := w.drawDivided(t, buckets[i], terms[i][variant], stride)
-		at := cell{i, e.Part.At()}
+		at := cell{bucket: i, at: e.Part.At()}
+		if at.at > 0 {
+			at.start = e.Part.Split.Start
+		}
 		e.Round = rounds[at]
 		rounds[at]++
 		entries = append(entries, e)
@@ -226,8 +232,7 @@ func (w *twins) dividedOnlyForth(t *rapid.T) {
 	}
 }
 
-// dividedBackAndForth: the clock goes back. A part shares a hash with its home, but not a lock: a write under
-// each lock lets all have the same recorded clock.
+// dividedBackAndForth: the clock goes back. Parts share a hash with their home, and a lock.
 func (w *twins) dividedBackAndForth(t *rapid.T) {
 	mem, class, buckets := w.fresh(t), dividedClass(t), w.near[:2]
 	variants := drawVariants(t, class)
@@ -242,21 +247,7 @@ func (w *twins) dividedBackAndForth(t *rapid.T) {
 		}
 		w.now = max(w.now+move, newest-length+1)
 		newest = max(newest, w.now)
-		w.tick(mem, variants[0])
 		w.compare(t, mem, append([]*batcher.Entry{{Bucket: w.near[2], Terms: variants[0], Op: limit.Reset}},
 			w.drawDividedCall(t, buckets, terms, len(w.store.state.Load().layout.tags))...))
-	}
-}
-
-// tick writes under the locks of all parts.
-func (w *twins) tick(mem *memstore.Store, terms *limit.Terms) {
-	for i := range twinWays {
-		for n := 0; ; n++ {
-			b := w.store.bucket(fmt.Sprint("tick ", n))
-			if b.Sum().Lo%memstoreLocks == w.near[0].PartSum(i).Lo%memstoreLocks {
-				mem.ApplyAt(w.now*1000, &batcher.Entry{Bucket: b, Terms: terms, Op: limit.Reset})
-				break
-			}
-		}
 	}
 }

@@ -17,9 +17,9 @@ type owed struct {
 	until int64
 }
 
-// where a grant came from: which part of the bucket, and the start of the record there.
+// where a grant came from: which cell of the bucket (limit.Part.At), and the start of the record there.
 type where struct {
-	index int // 0 is home
+	at    int
 	start int64
 }
 
@@ -120,7 +120,7 @@ func (h *Holding) takeOwedLocked(r *Request, need limit.Tokens) {
 	for i := range h.mu.owed {
 		o := &h.mu.owed[i]
 		switch {
-		case o.where.index != r.Part.At():
+		case o.where.at != r.Part.At():
 		case best == nil, need > 0 && o.returned > best.returned,
 			(need == 0 || o.returned == best.returned) && o.settled > best.settled:
 			best = o
@@ -131,7 +131,7 @@ func (h *Holding) takeOwedLocked(r *Request, need limit.Tokens) {
 	}
 	from, epoch := best.where, best.epoch
 	r.from, r.until, r.Ask.Epoch = from, best.until, epoch
-	if from.index == 0 {
+	if from.at == 0 {
 		r.Ask.Origin = from.start
 	}
 	for _, o := range h.mu.owed {
@@ -154,11 +154,11 @@ func (h *Holding) dropVoidLocked(now int64) {
 
 // namedLocked names the part that a grant came from to the store; ok is false if it is no more.
 func (h *Holding) namedLocked(now int64, at where) (p *limit.Part, ok bool) {
-	if at.index == 0 {
+	if at.at == 0 {
 		return nil, true
 	}
 	if s := h.spread.Load(); s != nil {
-		return s.Named(now, at.index, at.start)
+		return s.Named(now, at.at-1, at.start)
 	}
 	return nil, false
 }

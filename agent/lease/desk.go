@@ -268,7 +268,7 @@ func (d *Desk) charge(r *Ruling, b *limit.Bucket, c *Check, now int64, out *limi
 	}
 	claim := &batcher.Claim{Bucket: *b, Terms: c.Terms, Op: limit.Charge, N: c.N, Lazy: true, Done: d.charged}
 	if s := d.cfg.Splits.Find(b); s != nil {
-		claim.Part, _ = s.Choose(now, c.Terms, 1, 0)
+		claim.Part, _ = s.Choose(now, c.Terms, 1, split.Moving, split.Asked{})
 	}
 	if d.cfg.Send(claim) != nil {
 		d.credits.heard(b.Sum(), c.N, now)
@@ -289,7 +289,7 @@ func (d *Desk) charged(c *batcher.Claim) {
 	now, sum, t := d.cfg.Clock(), c.Bucket.Sum(), c.Terms
 	if s := d.cfg.Splits.Find(&c.Bucket); s != nil {
 		d.cfg.Splits.Learn(s, c)
-		c.Out.Level = s.Level(now, c.Part.At(), c.Out.Level)
+		c.Out.Level = s.Level(now, c.Part, c.Out.Level)
 	}
 	if c.Err != nil {
 		d.credits.block(sum, c.N, now, now+int64(t.Class.Duration(t.Depth)))
@@ -320,7 +320,7 @@ func (d *Desk) Learn(r *Ruling, c *batcher.Claim) limit.Decision {
 	}
 	now := d.cfg.Clock()
 	if r.holding == nil {
-		if c.Part == nil && (c.Split == nil || c.Split.Ways == 0) { // else the next token comes when a part has it
+		if c.Part == nil { // else the next token comes when a part has it
 			d.remember(b, t, out, now)
 		}
 		return decision

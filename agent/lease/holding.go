@@ -252,7 +252,7 @@ func (h *Holding) requestLocked(now int64, need limit.Tokens) Request {
 	want -= float64(cur.held() + h.mu.next.held())
 	r := Request{Want: limit.Tokens(max(0, min(want, float64(h.terms.Load().Burst)))), Sent: now}
 	if s := h.spread.Load(); s != nil {
-		r.Part, _ = s.Choose(now, h.terms.Load(), max(1, need), 0)
+		r.Part, _ = s.Choose(now, h.terms.Load(), max(1, need), split.Staying, split.Asked{})
 	}
 	r.Ask.Presence = max(1, min(limit.Presence, (now-h.mu.lastAsk)*limit.Presence/ttl))
 	h.takeOwedLocked(&r, need)
@@ -395,9 +395,9 @@ func (h *Holding) elsewhereLocked(now int64, r *Request) bool {
 	if s == nil || len(h.mu.owed) == 0 {
 		return false
 	}
-	here, _ := s.Choose(now, h.terms.Load(), 1, 0)
+	here, _ := s.Choose(now, h.terms.Load(), 1, split.Staying, split.Asked{})
 	for _, o := range h.mu.owed {
-		if o.where.index != here.At() {
+		if o.where.at != here.At() {
 			return h.accountOfLocked(now, o.where, r)
 		}
 	}

@@ -17,8 +17,6 @@ const (
 	// touchOps is after how many entries home hears of a bucket that is whole, and touchPause how soon again.
 	touchOps   = 32
 	touchPause = int64(20 * time.Millisecond)
-	// moveEvery is how long an agent begins at the same part.
-	moveEvery = int64(time.Second)
 	// failFor is how long a part is passed over whose master did not answer.
 	failFor = int64(time.Second)
 	// idleAfter: who has not used a bucket for so long does not touch it any more.
@@ -32,6 +30,34 @@ const (
 	// wholeSoon is what a caller is told to wait whose cost no part can hold, while the bucket is being made whole.
 	wholeSoon = 250 * time.Millisecond
 )
+
+// homeTries is how often a check asks home: it may be told of a split, go to the parts, and find them closed.
+const homeTries = 2
+
+// Pace is how long an agent begins at the same part of a bucket.
+type Pace time.Duration
+
+const (
+	// Moving is for entries that leave nothing behind.
+	Moving = Pace(250 * time.Millisecond)
+	// Staying is for leases, whose accounts go back to where they are from.
+	Staying = Pace(2 * time.Second)
+)
+
+// Asked are the cells that a check has asked.
+type Asked struct {
+	Home  int    // so many times
+	Parts uint64 // a bit for each
+}
+
+// Add adds the cell that an entry went to.
+func (a *Asked) Add(p *limit.Part) {
+	if p.At() == 0 {
+		a.Home++
+	} else {
+		a.Parts |= 1 << p.Index
+	}
+}
 
 // Spread is what an agent knows of one bucket that is, or may become, divided. Safe for concurrent use; all
 // times are nanoseconds of one monotonic clock.
@@ -113,21 +139,21 @@ func (s *Spread) dividedLocked(now int64) bool {
 	return len(s.mu.parts) > 0 && now < s.mu.ends && !s.mu.stale
 }
 
-// Choose says where an entry for n tokens goes: nil is home. tried has a bit for each part that the check has
-// asked. ok is false when there is nothing more to ask: no part that was not asked can have n tokens.
-func (s *Spread) Choose(now int64, t *limit.Terms, n limit.Tokens, tried uint64) (p *limit.Part, ok bool) {
+// Choose says where an entry for n tokens goes: nil is home. asked are the cells that the check has asked before. ok is
+// false when there is nothing more to ask: no part that was not asked can have n tokens.
+func (s *Spread) Choose(now int64, t *limit.Terms, n limit.Tokens, pace Pace, asked Asked) (p *limit.Part, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.setLocked(t)
 	s.mu.used = now
 	s.noteCostLocked(now, n)
-	if !s.dividedLocked(now) {
-		return nil, tried&1 == 0
+	switch {
+	case !s.dividedLocked(now):
+		return nil, asked.Home < homeTries
+	case n > s.mu.parts[0].terms.Burst: // the largest
+		return s.partLocked(0), asked.Parts == 0 // which denies
 	}
-	if n > s.mu.parts[0].terms.Burst { // the largest
-		return nil, tried == 0
-	}
-	best := s.bestLocked(now, n, tried)
+	best := s.bestLocked(now, n, pace, asked.Parts)
 	if best < 0 {
 		return nil, false
 	}
@@ -136,8 +162,8 @@ func (s *Spread) Choose(now int64, t *limit.Terms, n limit.Tokens, tried uint64)
 
 // bestLocked is the part to ask: the own one if it may have the tokens, else the fullest. Of a check that has not
 // asked any yet, one is asked in any case. -1 if there is none.
-func (s *Spread) bestLocked(now int64, n limit.Tokens, tried uint64) int {
-	own := s.ownLocked(now)
+func (s *Spread) bestLocked(now int64, n limit.Tokens, pace Pace, tried uint64) int {
+	own := s.ownLocked(now, pace)
 	best, most, soonest, wait := -1, limit.Tokens(-1), -1, int64(math.MaxInt64)
 	for i := range s.mu.parts {
 		p := &s.mu.parts[i]
@@ -169,40 +195,35 @@ func (s *Spread) bestLocked(now int64, n limit.Tokens, tried uint64) int {
 	return soonest
 }
 
-// ownLocked is the part where this agent begins. It moves on from time to time: few agents, each at a random part, would load
-// some masters twice as much as others.
-func (s *Spread) ownLocked(now int64) int {
-	return int((s.seed%limit.MaxWays + uint64(now/moveEvery)) % uint64(len(s.mu.parts)))
+// ownLocked is the part where this agent begins. It moves on from time to time, each agent at moments of its own: few
+// agents, each at a random part, would load some masters twice as much as others.
+func (s *Spread) ownLocked(now int64, pace Pace) int {
+	moves := (now + int64(s.seed>>32)%int64(pace)) / int64(pace)
+	return int((s.seed%limit.MaxWays + uint64(moves)) % uint64(len(s.mu.parts)))
 }
 
-// partLocked names a part to the store; nil is home.
+// partLocked names a part to the store.
 func (s *Spread) partLocked(index int) *limit.Part {
-	if index == 0 {
-		return nil
-	}
 	return &limit.Part{Index: index, Split: s.mu.split}
 }
 
 // Untried is a part that a check has not asked yet, whatever it may have; ok is false if there is none.
-func (s *Spread) Untried(now int64, tried uint64) (p *limit.Part, ok bool) {
+func (s *Spread) Untried(now int64, asked Asked) (p *limit.Part, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.dividedLocked(now) {
-		return nil, false
+		return nil, asked.Home < homeTries
 	}
 	for i := range s.mu.parts {
-		if tried&(1<<i) == 0 {
+		if asked.Parts&(1<<i) == 0 {
 			return s.partLocked(i), true
 		}
 	}
 	return nil, false
 }
 
-// Named is the part of an index while the split of that start lasts; else ok is false. Index 0 is always there.
+// Named is the part of an index, while the split of that start lasts; else ok is false.
 func (s *Spread) Named(now int64, index int, start int64) (p *limit.Part, ok bool) {
-	if index == 0 {
-		return nil, true
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.dividedLocked(now) || s.mu.split.Start != start || index >= len(s.mu.parts) {
@@ -243,41 +264,46 @@ func (s *Spread) Learn(now int64, c *batcher.Claim) (e EventKind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.setLocked(c.Terms)
-	at := c.Part.At()
-	s.countLocked(at, c.Call)
-	switch {
-	case errors.Is(c.Err, batcher.ErrStale):
+	if c.Part.At() == 0 {
+		return s.learnHomeLocked(now, c)
+	}
+	if errors.Is(c.Err, batcher.ErrStale) {
 		s.mu.totals.Refused++
-		if c.Part.Split.Start >= s.mu.split.Start {
-			s.mu.stale = true
-		}
-		return ""
-	case c.Err != nil:
-		if at < len(s.mu.parts) && !errors.Is(c.Err, batcher.ErrDamaged) && !errors.Is(c.Err, batcher.ErrOverloaded) {
-			s.mu.parts[at].failTo = now + failFor
-		}
-		return ""
-	case at == 0 && c.Call >= s.mu.heard:
-		s.mu.heard = c.Call
-		e = s.newsLocked(now, c.Split)
+		s.mu.stale = s.mu.stale || c.Part.Split.Start >= s.mu.split.Start
 	}
-	if at < len(s.mu.parts) && (at == 0 || c.Part.Split.Start == s.mu.split.Start) && c.Op != limit.Close {
-		s.mu.parts[at].hear(now, c)
+	if c.Part.Split.Start != s.mu.split.Start || c.Part.Index >= len(s.mu.parts) {
+		s.mu.ops++
+		return ""
 	}
-	return e
-}
-
-// countLocked counts an entry, not the claims that shared it.
-func (s *Spread) countLocked(at int, call uint64) {
-	switch {
-	case at < len(s.mu.parts):
-		if p := &s.mu.parts[at]; call == 0 || p.call != call {
-			p.ops++
-			s.mu.ops++
-		}
-	case call == 0 || s.mu.heard != call:
+	p := &s.mu.parts[c.Part.Index]
+	if c.Call == 0 || p.call != c.Call { // an entry, not each of the claims that shared it
+		p.ops++
 		s.mu.ops++
 	}
+	switch {
+	case c.Err == nil && c.Op != limit.Close:
+		p.hear(now, c)
+	case c.Err != nil && failed(c.Err):
+		p.failTo = now + failFor
+	}
+	return ""
+}
+
+// failed reports whether an error says that a master does not answer.
+func failed(err error) bool {
+	return !errors.Is(err, batcher.ErrStale) && !errors.Is(err, batcher.ErrDamaged) && !errors.Is(err, batcher.ErrOverloaded) && !errors.Is(err, batcher.ErrClosed)
+}
+
+// learnHomeLocked is Learn for an entry on home.
+func (s *Spread) learnHomeLocked(now int64, c *batcher.Claim) EventKind {
+	if c.Call == 0 || c.Call != s.mu.heard {
+		s.mu.ops++
+	}
+	if c.Err != nil && !errors.Is(c.Err, batcher.ErrStale) || c.Call < s.mu.heard {
+		return ""
+	}
+	s.mu.heard = c.Call
+	return s.newsLocked(now, c.Split)
 }
 
 // hear takes the level that a part has told. Of several claims in one call the last in order has the highest.
@@ -327,20 +353,20 @@ func (s *Spread) newsLocked(now int64, news *batcher.Split) EventKind {
 	return EventSplit
 }
 
-// Level is that of the whole bucket with the tokens that all parts have together, as far as is known, when the part of the
-// index has the given level; if the bucket is whole, it is that level, and in debt too.
-func (s *Spread) Level(now int64, index int, level limit.Ticks) limit.Ticks {
+// Level is that of the whole bucket with the tokens that all parts have together, as far as is known, when an entry on part p left the
+// given level there. If the entry was on home, it is that level; and in debt too.
+func (s *Spread) Level(now int64, p *limit.Part, level limit.Ticks) limit.Ticks {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.mu.parts) == 0 {
+	if p.At() == 0 || len(s.mu.parts) == 0 {
 		return level
 	}
 	t, n := s.mu.terms, limit.Tokens(0)
 	for i := range s.mu.parts {
-		if p := &s.mu.parts[i]; i == index {
-			n += p.terms.Remaining(level)
+		if part := &s.mu.parts[i]; i == p.Index {
+			n += part.terms.Remaining(level)
 		} else {
-			n += p.tokens(now)
+			n += part.tokens(now)
 		}
 	}
 	if n == 0 && level > t.Depth {
@@ -375,13 +401,6 @@ func (s *Spread) Overflowed() {
 	s.mu.totals.Overflow++
 }
 
-// Origin is the start of home's lease record, as last heard.
-func (s *Spread) Origin() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.split.Start
-}
-
 // Ways is the number of parts now; 1 while the bucket is whole.
 func (s *Spread) Ways() int {
 	s.mu.Lock()
@@ -406,7 +425,7 @@ func (s *Spread) info(now int64) (i Info, divided bool) {
 	i = Info{ID: s.id, Bucket: s.Bucket, Ways: s.mu.split.Ways, Since: time.UnixMicro(s.mu.split.Start), Closing: s.mu.split.Closing}
 	for k := range s.mu.parts {
 		p := &s.mu.parts[k]
-		i.Parts = append(i.Parts, PartInfo{Part: limit.Part{Index: k, Split: s.mu.split}, Ops: p.ops, Remaining: p.tokens(now), Failing: now < p.failTo})
+		i.Parts = append(i.Parts, PartInfo{Part: *s.partLocked(k), Ops: p.ops, Remaining: p.tokens(now), Failing: now < p.failTo})
 	}
 	return i, len(s.mu.parts) > 0
 }

@@ -121,9 +121,9 @@ func (t *Table) tell(s *Spread, e EventKind, now int64) {
 	}
 }
 
-// begin looks at all sub-buckets of a bucket that was just split: the sooner they begin, the less of what refills is lost.
+// begin looks at all parts of a bucket that was just split: the sooner they begin, the less of what refills is lost.
 func (t *Table) begin(s *Spread, now int64) {
-	for i := 1; ; i++ {
+	for i := 0; ; i++ {
 		p, ok := s.nth(now, i)
 		if !ok {
 			return

@@ -5,13 +5,13 @@ import (
 	"github.com/spillgate/spillgate/limit"
 )
 
-// merge is what an agent does that has seen the load go: it closes the sub-buckets, and once all are, it brings home
+// merge is what an agent does that has seen the load go: it closes the parts, and once all are, it brings home
 // what they had.
 type merge struct {
 	at      int64 // not before; 0 while home has not said that it is closing
 	running bool
 	start   int64 // of the split that is being closed
-	open    int   // sub-buckets that have not answered
+	open    int   // parts that have not answered
 	failed  bool
 	free    limit.Ticks
 	out     limit.Tokens
@@ -21,7 +21,7 @@ type merge struct {
 func (s *Spread) due(now, threshold int64) *limit.Part {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := &limit.Part{Ops: s.mu.ops, Threshold: threshold, Split: s.mu.split}
+	p := &limit.Part{Home: true, Ops: s.mu.ops, Threshold: threshold, Split: s.mu.split}
 	if s.mu.cost > 0 && now-s.mu.costAt <= costFor {
 		p.Ways = int(min(limit.MaxWays, max(1, s.mu.terms.Burst/s.mu.cost)))
 	}
@@ -51,7 +51,7 @@ func (s *Spread) beginMerge(now int64) (parts []*limit.Part) {
 	if !s.mu.split.Closing || !s.dividedLocked(now) || m.running || now < m.at {
 		return nil
 	}
-	for i := 1; i < len(s.mu.parts); i++ {
+	for i := range s.mu.parts {
 		parts = append(parts, s.partLocked(i))
 	}
 	*m = merge{at: now + mergeAgain, running: true, start: s.mu.split.Start, open: len(parts)}
@@ -68,8 +68,11 @@ func (s *Spread) closed(c *batcher.Claim, now, threshold int64) (p *limit.Part, 
 	}
 	m.open--
 	m.failed = m.failed || c.Err != nil
-	m.free += c.Out.Level
-	m.out += c.Out.Granted
+	if c.Err == nil {
+		p := c.Terms.Part(c.Part.Split.Ways, c.Part.Index)
+		m.free += c.Terms.FromPart(&p, c.Out.Level)
+		m.out += c.Out.Granted
+	}
 	if m.open > 0 {
 		return nil, 0
 	}
@@ -77,7 +80,7 @@ func (s *Spread) closed(c *batcher.Claim, now, threshold int64) (p *limit.Part, 
 	if m.failed {
 		return nil, 0
 	}
-	return &limit.Part{Split: s.mu.split, Free: m.free, End: s.mu.off || threshold <= 0 || s.tooLargeLocked(now)}, m.out
+	return &limit.Part{Home: true, Split: s.mu.split, Free: m.free, End: s.mu.off || threshold <= 0 || s.tooLargeLocked(now)}, m.out
 }
 
 // over reports whether the Spread can be forgotten.

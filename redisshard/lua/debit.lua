@@ -8,25 +8,28 @@
 --                  6         lease: n, epoch, settled, returned, take, piece, presence, origin
 --                  7         touch: ops, threshold, ways, stride, end, then a split as it stands in a cell
 --                  9         merge: n, start, end, free
---                  16 + op   op on a sub-bucket: index, start, until, ways, held, level, then n, or all that a lease has
+--                  16 + op   op on a part: start, until, held (room that it takes there), level (at which the part
+--                            begins), then n, or all that a lease has; the run's terms are the part's
 -- ARGV[2]  and on: the fields of the entries, in order; none stands twice in a group
 -- returns  a MessagePack array: time, lag us, and per entry: granted, level (TAT - now), or a code and 0:
 --            -1  the cell or its hash is damaged: this entry did not run
 --            -2  the time is outside generations base+1 .. base+3: this entry did not run
 --            -3  the bucket is not divided as the entry says: this entry did not run
---          and after them, if it is a lease: taken, epoch, contenders, and on a sub-bucket its term in ns. At the end,
+--          and after them, if it is a lease: taken, epoch, contenders, and on a part its term in ns. At the end,
 --          for each entry on a home that is divided, or was not long ago: its number, from 0, and the split
 --
 -- A field is a bucket's id, and its cell one of
 --   TAT
 --   TAT epoch out before seen seen_before                                                limit.Leases
 --   TAT epoch out before seen seen_before start until ways stride held level closing     limit.Split
--- or 0xfe, index, id: a sub-bucket other than home
---   TAT epoch out before seen seen_before start closing
+-- or 0xfe, index, start (8 bytes, big-endian), id: a part
+--   TAT
+--   TAT epoch out before seen seen_before
+--   TAT epoch out before seen seen_before 1                                              the same, closed
 -- or 0xfd, id, of which only op 7 knows
 --   window ops before                                                                    limit.Load
 -- TAT and epoch count from the start of the generation, epochs of ARGV and replies, start and until (us) from 1970. An epoch is
--- limit.LeaseTTL, 2 s. A TAT of limit.MaxTicks or more is damage: no terms lead there, not in a divided bucket either.
+-- limit.LeaseTTL, 2 s. A TAT of limit.MaxTicks or more is damage: no terms lead there.
 --
 -- Field '~' of a hash is its clock: the newest time of a write, in ticks, recorded in steps of
 -- span/4096; or span, once a newer generation was opened. Time never runs back past it.
@@ -91,60 +94,33 @@ local function divisions(pass, lease)
     return granted, taken, epoch, contenders
   end
 
-  local function share(total, ways, index)
-    local left = total % ways
-    return (total - left) / ways + (index < left and 1 or 0)
-  end
-
-  local function partOf(t, ways, index)
-    local p = {burst = share(t.burst, ways, index), emission = t.depth, depth = 0}
-    if p.burst > 0 then
-      p.emission = floor((t.depth + p.burst - 1) / p.burst)
-      p.depth = p.burst * p.emission
-    end
-    p.ceiling = p.depth + t.ceiling - t.depth
-    return p
-  end
-
-  local function fromPart(t, p, free) return floor(free * t.emission / p.emission) - 1 end
-
-  local function heldBy(t, s, index)
-    return share(t.burst, s.ways, index) - share(max(0, t.burst - s.held), s.ways, index)
-  end
-
-  local function levelOf(t, s, index)
-    local p = partOf(t, s.ways, index)
-    if s.level > t.depth then return s.level + p.depth - t.depth + p.burst end
-    local tokens, fraction = floor((t.depth - s.level) / t.emission), (t.depth - s.level) % t.emission
-    local level = p.depth - min(share(tokens, s.ways, index), p.burst) * p.emission
-    if index == 0 and fraction > 0 then
-      level = level - max(0, floor(fraction * p.emission / t.emission) - 1)
-    end
-    return max(0, level)
-  end
-
-  local function fits(s) return s.start <= micros + 1000000 and s.ends <= micros + 4000000 end
+  local function fits(start, ends) return start <= micros + 1000000 and ends <= micros + 4000000 end
 
   local function whole(s) s.ways, s.stride, s.level, s.closing = 0, 0, 0, 0 end
 
+  local function empty(c)
+    c.tat, c.epoch, c.out, c.before, c.seen, c.older = now, floor(now / ttl), 0, 0, 0, 0
+  end
+
+  -- Returns what takes room besides the record; nil while the bucket is divided.
   local function open(c, t)
-    local s, held = c.split, nil
+    local s = c.split
     if not s then
       passed(c, t, now, 0, 0)
-      return t, 0
+      return 0
     end
-    local freed = ticks(s.start + 2000000)
     if s.ways > 0 then
-      local p, last = partOf(t, s.ways, 0), ticks(s.ends + 500000)
-      held = passed(c, p, min(now, last), heldBy(t, s, 0), freed)
-      if last > now then return p, held end
-      c.tat = last + t.depth - fromPart(t, p, last + p.depth - c.tat)
+      local last = ticks(s.ends + 500000)
+      if last > now then
+        empty(c)
+        return nil
+      end
+      c.tat = last + t.depth
       whole(s)
-      if freed <= last then s.held = 0 end
     end
-    s.held = passed(c, t, now, s.held, freed)
+    s.held = passed(c, t, now, s.held, ticks(s.start + 2000000))
     if s.held == 0 and micros >= s.ends + 500000 and micros >= s.start + 4000000 then c.split = nil end
-    return t, s.held
+    return s.held
   end
 
   -- limit.Load: counts entries, and returns those per second.
@@ -167,22 +143,21 @@ local function divisions(pass, lease)
     local ops, threshold, ways, stride, over, known = 0, 0, 0, 0, 0, {}
     ops, threshold, ways, stride, over, at = read('>ddddd', numbers, at)
     known.start, known.ends, known.ways, known.stride, known.held, known.level, known.closing = read('>ddddddd', numbers, at)
-    local terms, held = open(c, t)
+    local held = open(c, t)
     local newer = known.start > (c.split and c.split.start or 0)
-    if newer and known.ways > 1 and known.closing == 0 and fits(known) and micros < known.ends + 500000 then
-      c.split = known
-      terms, held = open(c, t)
+    if newer and known.ways > 1 and known.closing == 0 and fits(known.start, known.ends) and micros < known.ends + 500000 then
+      empty(c)
+      c.split, held = known, nil
     end
-    local load, s = count(id, ops), c.split or {start = 0, ends = 0, ways = 0}
+    local load, s = count(id, ops), c.split
     local ends = micros + min(3000000, floor((span - t.ceiling) / unit) - 500000)
-    if s.ways == 0 then
+    if held then
       ways = min(ways, 64, t.burst)
-      local paused = s.start > 0 and micros < s.ends + 500000
+      local paused = s and micros < s.ends + 500000
       if ways > 1 and threshold > 0 and load >= threshold and over == 0 and not paused then
-        c.split = {start = max(micros, s.start + 1), ends = ends, ways = ways, stride = stride,
+        c.split = {start = max(micros, (s and s.start or 0) + 1), ends = ends, ways = ways, stride = stride,
           held = min(c.out + c.before + held, 2^40), level = max(0, c.tat - now), closing = 0}
-        c.tat, c.out, c.before = now + levelOf(t, c.split, 0), 0, 0
-        terms, held = open(c, t)
+        empty(c)
       end
     elseif s.closing == 0 then
       if over == 1 or load * 4 < threshold and micros >= s.start + 2000000 then
@@ -191,64 +166,48 @@ local function divisions(pass, lease)
         s.ends = max(s.ends, ends)
       end
     end
-    c.tat = max(c.tat, filled(c, terms, held))
   end
 
   local function merge(c, t, at)
     local n, start, over, free = read('>dddd', numbers, at)
-    local terms, held = open(c, t)
-    local s, merged = c.split, false
-    if s and s.ways > 0 and s.closing == 1 and s.start == start then
-      free = fromPart(t, terms, now + terms.depth - c.tat) + free
-      c.tat = now + t.depth - max(-t.ceiling, min(free, t.depth))
-      c.out = min(c.out + n, 2^40)
-      whole(s)
-      if ticks(s.start + 2000000) <= now then s.held = 0 end
-      if over == 1 then s.ends = micros + 10000000 end
-      terms, held, merged = t, s.held, true
-    end
-    c.tat = max(c.tat, filled(c, terms, held))
-    return merged
+    local held, s = open(c, t), c.split
+    if held or s.closing == 0 or s.start ~= start then return false end
+    c.tat = now + t.depth - max(-t.ceiling, min(free, t.depth))
+    c.out = min(n, 2^40)
+    whole(s)
+    if ticks(s.start + 2000000) <= now then s.held = 0 end
+    if over == 1 then s.ends = micros + 10000000 end
+    c.tat = max(c.tat, filled(c, t, s.held))
+    return true
   end
 
   -- Returns granted, level, whether to store the cell, and of a lease taken, epoch, contenders, term.
-  local function sub(op, c, t, at)
-    local s, index, n, from = {}, 0, 0, 0
-    index, s.start, s.ends, s.ways, s.held, s.level, from = read('>dddddd', numbers, at)
-    n = read('>d', numbers, from)
-    local left = s.ends - 500000 - micros
-    local over = c.start > s.start or c.start == s.start and c.closing == 1 and op ~= 8
-    if over or left < 0 or not fits(s) or s.ways < 2 or index >= s.ways then
-      return -3, 0, false
-    end
-    local p, dirty = partOf(t, s.ways, index), false
-    if c.start < s.start then
-      c.tat = now + (micros <= s.start + 2000000 and levelOf(t, s, index) or p.depth)
-      c.epoch, c.out, c.before, c.seen, c.older, c.start, c.closing = 0, 0, 0, 0, 0, s.start, 0
-      dirty = true
-    end
-    local held = passed(c, p, now, heldBy(t, s, index), ticks(s.start + 3000000))
+  local function part(op, c, t, exists, at)
+    local start, ends, held, first, from = read('>dddd', numbers, at)
+    local left = ends - 500000 - micros
+    if left < 0 or not fits(start, ends) or c.closed and op ~= 8 then return -3, 0, false end
+    if not exists then c.tat = now + (micros <= start + 2000000 and first or t.depth) end
+    held = passed(c, t, now, held, ticks(start + 3000000))
     if op == 8 then
-      dirty = dirty or c.closing == 0
-      c.closing = 1
-      return c.out + c.before, fromPart(t, p, now + p.depth - c.tat), dirty
+      local dirty = not c.closed
+      c.closed = true
+      return c.out + c.before, now + t.depth - c.tat, dirty
     elseif op == 6 then
-      local granted, taken, epoch, contenders = leased(c, p, held, from)
+      local granted, taken, epoch, contenders = leased(c, t, held, from)
       return granted, max(0, c.tat - now), true, taken, epoch, contenders, min(2e9, left * 1000)
     end
-    local granted, tat, changed = apply(op, n, p.emission, p.depth, p.ceiling, c.tat, now)
-    c.tat = max(tat, filled(c, p, held))
-    return granted, max(0, c.tat - now), dirty or changed
+    local n, granted, tat, dirty = read('>d', numbers, from), nil, nil, nil
+    granted, tat, dirty = apply(op, n, t.emission, t.depth, t.ceiling, c.tat, now)
+    c.tat = max(tat, filled(c, t, held))
+    return granted, max(0, c.tat - now), dirty or not exists
   end
 
   -- Reads what a cell has besides its leases; nil if it is damaged.
-  local function parse(c, rest, sub)
-    if sub then
-      local start, closing = match(rest, '^ (%d+) ([01])$')
-      c.start, c.closing = num(start), num(closing)
-      return start and c.start < 2^52 and c or nil
-    elseif rest == '' then
-      return c
+  local function parse(c, rest, part)
+    if rest == '' then return c end
+    if part then
+      c.closed = true
+      return rest == ' 1' and c or nil
     end
     local s, start, ends, ways, stride, held, level, closing = {}, match(rest, '^ (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([01])$')
     if not start then return nil end
@@ -261,50 +220,41 @@ local function divisions(pass, lease)
 
   local function text(c)
     local s = c.split
-    if s then
-      return format('%d %d %d %d %d %d %d %d %d %d %d %d %d', c.tat, c.epoch, c.out, c.before, c.seen, c.older,
-        s.start, s.ends, s.ways, s.stride, s.held, s.level, s.closing)
-    elseif c.start then
-      return format('%d %d %d %d %d %d %d %d', c.tat, c.epoch, c.out, c.before, c.seen, c.older, c.start, c.closing)
-    elseif c.out + c.before + c.seen + c.older == 0 then
-      return format('%d', c.tat)
-    end
-    return format('%d %d %d %d %d %d', c.tat, c.epoch, c.out, c.before, c.seen, c.older)
+    if not s and not c.closed and c.out + c.before + c.seen + c.older == 0 then return format('%d', c.tat) end
+    local record = format('%d %d %d %d %d %d', c.tat, c.epoch, c.out, c.before, c.seen, c.older)
+    if c.closed then return record .. ' 1' end
+    return s and record .. format(' %d %d %d %d %d %d %d', s.start, s.ends, s.ways, s.stride, s.held, s.level, s.closing) or record
   end
 
   -- As records' function; c is nil if the cell is damaged, rest what its text has besides leases.
-  return function(op, n, t, c, rest, at, id, ...)
+  return function(op, n, t, c, rest, exists, at, id, ...)
     now, unit, span, zero, hash = ...
     ttl, micros, hash, earlier = 2000000 * unit, zero + floor(now / unit), KEYS[hash], KEYS[hash - 1]
-    local part = op > 16
-    if rest then
-      c = c and parse(c, rest, part)
-    elseif part and c then
-      c.start, c.closing = 0, 0
-    end
+    if rest and c then c = parse(c, rest, op > 16) end
     if not c then
       if op % 16 ~= 5 then return -1, 0 end
-      c = {tat = now, epoch = 0, out = 0, before = 0, seen = 0, older = 0, start = part and 0, closing = part and 0}
+      c = {tat = now, epoch = 0, out = 0, before = 0, seen = 0, older = 0}
     end
-    local granted, level, dirty, taken, epoch, contenders, term = 0, 0, true, nil, nil, nil, nil
-    if part then
-      granted, level, dirty, taken, epoch, contenders, term = sub(op - 16, c, t, at)
+    local granted, level, dirty, taken, epoch, contenders, term = 0, nil, true, nil, nil, nil, nil
+    if op > 16 then
+      granted, level, dirty, taken, epoch, contenders, term = part(op - 16, c, t, exists, at)
     elseif op == 7 then
       touch(c, t, at, id)
     elseif op == 9 then
       dirty = merge(c, t, at)
       granted = dirty and 1 or 0
     else
-      local terms, held = open(c, t)
-      if op == 6 then
-        granted, taken, epoch, contenders = leased(c, terms, held, at, c.split and c.split.start)
+      local held = open(c, t)
+      if not held then
+        granted, level, dirty = -3, 0, false
+      elseif op == 6 then
+        granted, taken, epoch, contenders = leased(c, t, held, at, c.split and c.split.start)
       else
-        granted, c.tat, dirty = apply(op, n, terms.emission, terms.depth, terms.ceiling, c.tat, now)
-        c.tat = max(c.tat, filled(c, terms, held))
+        granted, c.tat, dirty = apply(op, n, t.emission, t.depth, t.ceiling, c.tat, now)
+        c.tat = max(c.tat, filled(c, t, held))
       end
     end
-    if not part then level = max(0, c.tat - now) end
-    return granted, level, dirty and text(c) or nil, c.split, taken, epoch, contenders, term
+    return granted, level or max(0, c.tat - now), dirty and text(c) or nil, c.split, taken, epoch, contenders, term
   end
 end
 
@@ -369,8 +319,7 @@ local function records()
   -- Returns granted, level, what to store if anything, the split of a home, and of a lease taken, epoch, contenders, term.
   return function(op, n, emission, depth, ceiling, cell, tat, shift, at, id, now, unit, span, zero, hash)
     local epoch, out, before, seen, older, ttl, rest = 0, 0, 0, 0, 0, 2000000 * unit, nil
-    local record = cell and (not tat or op > 16)
-    if record then
+    if cell and not tat then
       tat, epoch, out, before, seen, older, rest = match(cell, '^(-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+)(.*)$')
       if tat then
         tat, epoch, out, before, seen, older = tat - shift, epoch + 0, out + 0, before + 0, seen + 0, older + 0
@@ -382,7 +331,7 @@ local function records()
     if op > 6 or rest and rest ~= '' then
       divided = divided or divisions(pass, lease)
       return divided(op, n, {emission = emission, depth = depth, ceiling = ceiling, burst = depth / emission},
-        tat and {tat = tat, epoch = epoch, out = out, before = before, seen = seen, older = older}, rest, at, id,
+        tat and {tat = tat, epoch = epoch, out = out, before = before, seen = seen, older = older}, rest, cell, at, id,
         now, unit, span, zero, hash)
     end
     if not tat then
@@ -409,13 +358,20 @@ local function records()
   end
 end
 
+-- Whether an entry on a part needs no record: nothing takes room there, and the split is neither over nor a stranger's.
+local function short(tat, at, micros)
+  local start, ends, held = read('>ddd', numbers, at)
+  return held == 0 and tat and tat % 1 == 0 and tat < 1e14 and tat > -1e14 and
+    start <= micros + 1000000 and ends <= micros + 4000000 and micros <= ends - 500000
+end
+
 local run
 local out, o, lag, key, arg = {time, 0, 0, 0}, 2, 0, 0, 1
 local splits
 for _ = 1, groups do
   local length, unit, base, count, runs
   length, unit, base, count, runs, at = read('>ddddd', numbers, at)
-  local span = length * unit
+  local span, micros = length * unit, 0
 
   -- The generation in force: that of the time, or a newer one if it was opened before the clock was set back.
   local g, cells, clock = floor(time / length) - base + 1, nil, nil
@@ -439,6 +395,7 @@ for _ = 1, groups do
       lag = max(lag, math.ceil((clock - now) / unit))
       now = clock
     end
+    micros = (base + g - 1) * length + floor(now / unit)
     local fields, f = nil, 0
     for j = 1, count do
       if not cells[j + 1] then
@@ -476,6 +433,15 @@ for _ = 1, groups do
           granted, tat, dirty = apply(op, n, emission, depth, ceiling, tat, now)
           level = tat - now
           if dirty then
+            put[p + 1], put[p + 2], p = args[arg], format('%d', tat), p + 2
+          end
+        elseif op > 16 and op < 22 and short(tat, at, micros) then
+          -- A part without leases is a plain cell, so it costs hardly more than one.
+          local start, _, _, first, tokens = read('>ddddd', numbers, at)
+          if not cell then tat = now + (micros <= start + 2000000 and first or depth) end
+          granted, tat, dirty = apply(op - 16, tokens, emission, depth, ceiling, tat, now)
+          level = tat - now
+          if dirty or not cell then
             put[p + 1], put[p + 2], p = args[arg], format('%d', tat), p + 2
           end
         else
