@@ -68,12 +68,22 @@ var cases = []testCase{
 	{"settled leases", settled},
 	{"reset while leased", resetWhileOut},
 	{"contenders", contenders},
+	{"split at the threshold", splitAtThreshold},
+	{"indivisible", indivisible},
+	{"refused parts", refusedParts},
+	{"merged", merged},
+	{"merged leases", mergedLeases},
+	{"reset parts", resetParts},
+	{"fewer than ways", fewerThanWays},
+	{"ids of divided buckets", dividedIDs},
 }
 
 // slowCases take seconds, and run side by side.
 var slowCases = []testCase{
 	{"unsettled leases", unsettled},
 	{"a fleet that leases", leaseFleet},
+	{"natural end of a split", naturalEnd},
+	{"a fleet on parts", splitFleet},
 }
 
 // bench is a store under test.
