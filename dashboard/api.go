@@ -19,7 +19,8 @@ import (
 type Config struct {
 	// Logger takes a line for each event. Default slog.Default().
 	Logger *slog.Logger
-	// Master, if set, is the address of the master that serves a part of a bucket, "" if that is not known.
+	// Master, if set, is the address of the master that serves a part of a bucket, or its home if part is nil; "" if that is not
+	// known.
 	Master func(b *limit.Bucket, part *limit.Part) string
 	// Redact, if set, has hashes shown in place of keys, everywhere, and is the secret that keys them; ok is false
 	// while there is none.

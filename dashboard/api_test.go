@@ -66,9 +66,12 @@ func (k *known) know(splits ...split.Info) {
 	k.splits = splits
 }
 
-// masters puts the parts on three masters, and knows nothing of part 4.
+// masters puts the parts on three masters, and knows nothing of part 4. Home is on the last.
 func masters(_ *limit.Bucket, part *limit.Part) string {
-	return []string{"10.0.0.2:6379", "10.0.0.1:6379", "10.0.0.3:6379", "10.0.0.1:6379", ""}[part.At()]
+	if part == nil {
+		return "10.0.0.3:6379"
+	}
+	return []string{"10.0.0.2:6379", "10.0.0.1:6379", "10.0.0.3:6379", "10.0.0.1:6379", ""}[part.Index]
 }
 
 // open returns an API on an agent, with a log. It is closed with the test.
@@ -113,7 +116,8 @@ func TestSplits(t *testing.T) {
 		user.Parts[2].Failing, user.Closing = true, true
 		long := info(idOf("api", "per-user", strings.Repeat("long", 20)), since.Add(time.Hour), 0, 0) // a clock that is ahead
 		long.ID = long.Bucket.ID()
-		k.know(user, info(idOf("", "tenant:7"), since, 1, 3), long, info(idOf("api", "all"), since.Add(time.Second), 5, 7), info(idOf("api", "per-user", "/", "43"), since, 0, 0))
+		k.know(user, info(idOf("", "tenant:7"), since, 1, 3), long, info(idOf("api", "all"), since.Add(time.Second), 5, 7), info(idOf("api", "per-user", "/", "43"), since, 0, 0),
+			info(idOf("zoo", "aaa", "1"), since, 0, 0))
 		got += ask(a, "GET", "/api/v1/splits")
 		k.know(user)
 		got += ask(hiding, "GET", "/api/v1/splits")

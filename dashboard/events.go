@@ -44,8 +44,6 @@ func (a *API) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	defer a.clients.Add(-1)
 	s := &stream{w: w, control: http.NewResponseController(w), api: a}
-	// The door's deadlines are for requests that end. A writer without deadlines is one of a test.
-	_ = s.control.SetReadDeadline(time.Time{})
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no") // asks nginx not to hold events back
@@ -106,6 +104,7 @@ func (s *stream) comment(text string) { s.write(": " + text + "\n\n") }
 
 func (s *stream) write(text string) {
 	if s.err == nil {
+		// The door's own deadline is for answers that end. A writer that has none is one of a test.
 		_ = s.control.SetWriteDeadline(time.Now().Add(writePatience))
 		_, s.err = s.w.Write([]byte(text))
 	}

@@ -19,6 +19,8 @@ type Split struct {
 	Seconds float64   `json:"seconds"`
 	// Closing: it is about to be made whole.
 	Closing bool `json:"closing"`
+	// Home is the master that says how the bucket is divided; empty if it is not known now.
+	Home string `json:"home"`
 	// OpsPerSecond are the entries that this agent sends, over the last second or two.
 	OpsPerSecond float64 `json:"ops_per_second"`
 	// Remaining tokens of all parts, as last heard, with what has refilled since.
@@ -69,6 +71,9 @@ func (c *Config) describe(i *split.Info, now time.Time) Split {
 		Bucket: c.bucket(i.ID), Ways: i.Ways, Since: i.Since.UTC(), Closing: i.Closing,
 		Seconds: round(max(0, now.Sub(i.Since).Seconds()), 3),
 		Parts:   make([]Part, 0, len(i.Parts)), Masters: []Master{},
+	}
+	if c.Master != nil {
+		s.Home = c.Master(&i.Bucket, nil)
 	}
 	for k := range i.Parts {
 		p := &i.Parts[k]

@@ -124,6 +124,15 @@ func TestFailingDoorEndsTheService(t *testing.T) {
 	}
 }
 
+// TestSplitOps: 0 is never to an operator, and the default to the agent.
+func TestSplitOps(t *testing.T) {
+	for ops, want := range map[int]int64{0: -1, 1: 1, 5000: 5000} {
+		if got := splitOps(ops); got != want {
+			t.Errorf("%d: %d, want %d", ops, got, want)
+		}
+	}
+}
+
 // TestReloadWithoutFile: SIGHUP without a rules file is told, and the agent goes on.
 func TestReloadWithoutFile(t *testing.T) {
 	cfg := testConfig(t)

@@ -237,6 +237,18 @@ func TestFlagsWin(t *testing.T) {
 	}
 }
 
+// TestRedis: what is set of the store reaches it.
+func TestRedis(t *testing.T) {
+	c, err := parse(t, `{store: {url: "redis://h", clock: agent, timeout: 70ms, layout: {tags: 16, bins: 2}}, split: {ways: 4}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := redisshard.Config{URL: "redis://h", Clock: redisshard.ClockAgent, Timeout: 70 * time.Millisecond, Tags: 16, Bins: 2, SplitWays: 4}
+	if got := c.Redis(); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 func TestDefault(t *testing.T) {
 	for dir, want := range map[string]string{
 		"":              "unix://./spillgate.sock",
