@@ -33,6 +33,8 @@ type RunReport struct {
 	// Busiest and All are calls per 1,000 checks: of the busiest master, and of all.
 	Busiest float64 `json:"busiest_calls_per_1000_checks"`
 	All     float64 `json:"calls_per_1000_checks"`
+	// Micros is that of a MasterReport, over all masters.
+	Micros float64 `json:"script_us_per_call"`
 
 	// SpreadAfter is the time from the begin of the load until traffic was spread, WholeAfter that from its end
 	// until no agent knew of the split; nil where it was not.
@@ -54,6 +56,8 @@ type MasterReport struct {
 	Addr  string  `json:"addr"`
 	Calls float64 `json:"calls_per_s"`
 	CPU   float64 `json:"cpu_cores"`
+	// Micros is the time in the script of a call, without what the server does around it; 0 without calls.
+	Micros float64 `json:"script_us_per_call"`
 }
 
 // SliceReport is what happened until At, since the slice before.
@@ -82,17 +86,24 @@ func measure(samples []sample, settle time.Duration, addrs []string) *RunReport 
 	n := z.counts.minus(a.counts)
 	r := &RunReport{Length: z.at - a.at, Checks: n.checks(), Admitted: n.Admitted, Denied: n.Denied, Policy: n.Policy}
 	r.PerSecond = float64(r.Checks) / r.Length.Seconds()
-	calls, cpu := make([]float64, len(addrs)), make([]float64, len(addrs))
+	calls, cpu, all := make([]float64, len(addrs)), make([]float64, len(addrs)), scripts{}
 	for i, addr := range addrs {
 		from, to := a.masters[i], z.masters[i]
 		calls[i] = callRate(from, to)
 		cpu[i] = (to.cpu - from.cpu).Seconds() / (to.at - from.at).Seconds()
-		r.Masters = append(r.Masters, MasterReport{addr, calls[i], cpu[i]})
+		m := MasterReport{Addr: addr, Calls: calls[i], CPU: cpu[i]}
+		n, spent := since(from, to)
+		if n > 0 {
+			m.Micros = float64(spent) / float64(n)
+		}
+		all.calls, all.micros = all.calls+n, all.micros+spent
+		r.Masters = append(r.Masters, m)
 		if r.PerSecond > 0 {
 			r.All += 1000 * calls[i] / r.PerSecond
 			r.Busiest = max(r.Busiest, 1000*calls[i]/r.PerSecond)
 		}
 	}
+	r.Micros = float64(all.micros) / float64(max(1, all.calls))
 	r.CallsRatio, r.CPURatio = busiestOverMean(calls), busiestOverMean(cpu)
 	r.SpreadAfter = spreadAfter(samples)
 	for i := range samples[1:] {
@@ -101,22 +112,25 @@ func measure(samples []sample, settle time.Duration, addrs []string) *RunReport 
 	return r
 }
 
-// callRate is in calls per second. A counter that was reset counts from zero.
+// callRate is in calls per second.
 func callRate(from, to reading) float64 {
-	return float64(since(from, to)) / (to.at - from.at).Seconds()
+	n, _ := since(from, to)
+	return float64(n) / (to.at - from.at).Seconds()
 }
 
-func since(from, to reading) uint64 {
-	if to.calls < from.calls {
-		return to.calls
+// since is what was run between two readings. Counters that were reset count from zero.
+func since(from, to reading) (calls, micros uint64) {
+	if to.calls < from.calls || to.micros < from.micros {
+		return to.calls, to.micros
 	}
-	return to.calls - from.calls
+	return to.calls - from.calls, to.micros - from.micros
 }
 
 func sliceReport(a, z *sample) SliceReport {
 	s := SliceReport{At: z.at, Checks: z.counts.minus(a.counts).checks(), Knew: z.knew}
 	for i := range a.masters {
-		s.Calls = append(s.Calls, since(a.masters[i], z.masters[i]))
+		n, _ := since(a.masters[i], z.masters[i])
+		s.Calls = append(s.Calls, n)
 	}
 	return s
 }
@@ -141,7 +155,8 @@ func spreadAfter(samples []sample) *time.Duration {
 		to, calls := &samples[i+1], uint64(0)
 		for m := range rates {
 			rates[m] = callRate(from.masters[m], to.masters[m])
-			calls += since(from.masters[m], to.masters[m])
+			n, _ := since(from.masters[m], to.masters[m])
+			calls += n
 		}
 		if calls < uint64(sliceCalls*masters) {
 			continue // joined with the next

@@ -30,7 +30,7 @@ func TestBusiestOverMean(t *testing.T) {
 }
 
 func (m MasterReport) is(addr string, calls, cpu float64) bool {
-	return m.Addr == addr && near(m.Calls, calls) && near(m.CPU, cpu)
+	return m.Addr == addr && near(m.Calls, calls) && near(m.CPU, cpu) && near(m.Micros, 20)
 }
 
 // timeline makes samples, one every 100 ms, of two masters and ten checks for each call. A step is the calls of the
@@ -42,7 +42,7 @@ func timeline(steps ...[2]uint64) []sample {
 		s := sample{at: at, counts: before.counts}
 		for m, calls := range step {
 			r := before.masters[m]
-			s.masters = append(s.masters, reading{at, r.calls + calls, r.cpu + time.Duration(calls)*time.Millisecond})
+			s.masters = append(s.masters, reading{at, scripts{r.calls + calls, r.micros + 20*calls}, r.cpu + time.Duration(calls)*time.Millisecond})
 			s.counts.Admitted += 10 * calls
 		}
 		all = append(all, s)
@@ -65,6 +65,8 @@ func TestMeasure(t *testing.T) {
 		t.Errorf("masters %+v", r.Masters)
 	case !near(r.CallsRatio, 1.2) || !near(r.CPURatio, 1.2):
 		t.Errorf("busiest/mean %v of calls and %v of CPU, want 1.2", r.CallsRatio, r.CPURatio)
+	case !near(r.Micros, 20):
+		t.Errorf("%v us per call, want 20", r.Micros)
 	case !near(r.Busiest, 56.25) || !near(r.All, 93.75):
 		t.Errorf("%v and %v calls per 1,000 checks, want 56.25 and 93.75", r.Busiest, r.All)
 	case r.SpreadAfter == nil || *r.SpreadAfter != 4*slice:
@@ -79,9 +81,9 @@ func TestMeasure(t *testing.T) {
 // TestMeasureReset: a server that was restarted, and counts from zero, gives no absurd rate.
 func TestMeasureReset(t *testing.T) {
 	samples := timeline([2]uint64{50, 50}, [2]uint64{50, 50})
-	samples[2].masters[1].calls = 10
-	if r := measure(samples, 0, []string{"a", "b"}); !near(r.Masters[1].Calls, 50) {
-		t.Errorf("%v calls/s, want the 10 since the restart, in 200 ms", r.Masters[1].Calls)
+	samples[2].masters[1].scripts = scripts{10, 200}
+	if r := measure(samples, 0, []string{"a", "b"}); !r.Masters[1].is("b", 50, 0.5) {
+		t.Errorf("%+v, want the 10 calls since the restart, in 200 ms", r.Masters[1])
 	}
 }
 
@@ -136,14 +138,16 @@ func TestDivided(t *testing.T) {
 func TestInfo(t *testing.T) {
 	const commands = "# Commandstats\r\ncmdstat_eval:calls=2,usec=9,usec_per_call=4.50,rejected_calls=0,failed_calls=0\r\n" +
 		"cmdstat_evalsha_ro:calls=100,usec=1\r\ncmdstat_evalsha:calls=40,usec=1,usec_per_call=0.03\r\n"
-	if n, err := scriptCalls(commands); n != 42 || err != nil {
-		t.Errorf("%d, %v; want 42", n, err)
+	if s, err := scriptsRun(commands); s != (scripts{42, 10}) || err != nil {
+		t.Errorf("%+v, %v; want 42 calls in 10 us", s, err)
 	}
-	if n, err := scriptCalls("# Commandstats\r\n"); n != 0 || err != nil {
-		t.Errorf("%d, %v; want 0 of a server that ran no script", n, err)
+	if s, err := scriptsRun("# Commandstats\r\n"); s != (scripts{}) || err != nil {
+		t.Errorf("%+v, %v; want nothing of a server that ran no script", s, err)
 	}
-	if _, err := scriptCalls("cmdstat_eval:calls=x,usec=1\r\n"); err == nil {
-		t.Error("calls=x was read")
+	for _, bad := range []string{"cmdstat_eval:calls=x,usec=1\r\n", "cmdstat_evalsha:calls=1\r\n"} {
+		if _, err := scriptsRun(bad); err == nil {
+			t.Errorf("%q was read", bad)
+		}
 	}
 	const cpu = "# CPU\r\nused_cpu_sys:1.250000\r\nused_cpu_user:2.500000\r\nused_cpu_sys_children:7.000000\r\n"
 	if d, err := cpuUsed(cpu); d != 3750*time.Millisecond || err != nil {

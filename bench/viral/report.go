@@ -76,6 +76,7 @@ func (r *Report) rows() []row {
 	add("CPU, busiest/mean", "%.2f", func(run *RunReport) float64 { return run.CPURatio })
 	add("calls of the busiest per 1,000 checks", "%.0f", func(run *RunReport) float64 { return run.Busiest })
 	add("calls of all per 1,000 checks", "%.0f", func(run *RunReport) float64 { return run.All })
+	add("time in the script per call, us", "%.1f", func(run *RunReport) float64 { return run.Micros })
 	moment := func(name string, f func(*RunReport) *time.Duration) {
 		all = append(all, row{name, writeTime, func(run *RunReport) (float64, bool) {
 			d := f(run)

@@ -15,7 +15,7 @@ func sampleReport() *Report {
 	second := time.Second
 	run := func(splitting string, round int, perSecond, a, b float64) *RunReport {
 		return &RunReport{Splitting: splitting, Round: round, Length: 5 * second, Checks: 1000, Admitted: 1000, PerSecond: perSecond,
-			Masters: []MasterReport{{"h:1", a, 0.5}, {"h:2", b, 0.25}}, CallsRatio: busiestOverMean([]float64{a, b})}
+			Masters: []MasterReport{{Addr: "h:1", Calls: a, CPU: 0.5}, {Addr: "h:2", Calls: b, CPU: 0.25}}, CallsRatio: busiestOverMean([]float64{a, b})}
 	}
 	split := run("on", 1, 4000, 300, 300)
 	split.SpreadAfter, split.WholeAfter, split.Ways, split.Knew, split.Parts = &second, &second, 2, 8, []float64{0.5, 0.5}

@@ -17,10 +17,13 @@ const slice = 100 * time.Millisecond
 
 // reading is the counters of one master.
 type reading struct {
-	at    time.Duration // of the answer, since the load began
-	calls uint64
-	cpu   time.Duration
+	at time.Duration // of the answer, since the load began
+	scripts
+	cpu time.Duration
 }
+
+// scripts is what a master has run of them: how many, and for how many microseconds.
+type scripts struct{ calls, micros uint64 }
 
 // sample is everything at one moment. The masters answer when they can, so each reading has a time of its own.
 type sample struct {
@@ -78,28 +81,28 @@ func readMaster(ctx context.Context, m *redis.Client, start time.Time) (r readin
 		return r, err
 	}
 	r.at = time.Since(start)
-	if r.calls, err = scriptCalls(commands.Val()); err != nil {
+	if r.scripts, err = scriptsRun(commands.Val()); err != nil {
 		return r, err
 	}
 	r.cpu, err = cpuUsed(cpu.Val())
 	return r, err
 }
 
-// scriptCalls adds up the scripts that were run, as INFO commandstats has them; none when there is no line of them yet.
-func scriptCalls(info string) (calls uint64, err error) {
+// scriptsRun adds up the scripts, as INFO commandstats has them; none when there is no line of them yet.
+func scriptsRun(info string) (sum scripts, err error) {
 	for line := range strings.Lines(info) {
 		name, fields, _ := strings.Cut(line, ":")
 		if name != "cmdstat_evalsha" && name != "cmdstat_eval" {
 			continue
 		}
-		text, _, _ := strings.Cut(strings.TrimPrefix(fields, "calls="), ",")
-		n, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("no number of calls in %q", strings.TrimSpace(line))
+		var s scripts
+		if _, err := fmt.Sscanf(fields, "calls=%d,usec=%d,", &s.calls, &s.micros); err != nil {
+			return scripts{}, fmt.Errorf("no number of calls in %q", strings.TrimSpace(line))
 		}
-		calls += n
+		sum.calls += s.calls
+		sum.micros += s.micros
 	}
-	return calls, nil
+	return sum, nil
 }
 
 // cpuUsed adds the times of INFO cpu, in user and kernel mode.
