@@ -50,18 +50,20 @@ type check struct {
 
 // item is one descriptor of a check.
 type item struct {
-	rule     *rules.Rule // nil for a bucket that the caller named
-	terms    *limit.Terms
-	n        limit.Tokens
-	op       limit.Op
-	claim    *batcher.Claim // nil when no store is needed
-	ruling   lease.Ruling   // zero if the rule's mode is exact
-	spread   *split.Spread  // nil unless the bucket is divided, or may be
-	asked    split.Asked    // the cells of it that were asked
-	last     *batcher.Claim // the claim whose outcome is taken in
-	heard    bool           // some part has answered
-	decision limit.Decision
-	err      error // of a reset
+	rule   *rules.Rule // nil for a bucket that the caller named
+	terms  *limit.Terms
+	n      limit.Tokens
+	op     limit.Op
+	claim  *batcher.Claim // nil when no store is needed
+	ruling lease.Ruling   // zero if the rule's mode is exact
+	spread *split.Spread  // nil unless the bucket is divided, or may be
+	asked  split.Asked    // the cells of it that were asked
+	last   *batcher.Claim // the claim whose outcome is taken in
+	heard  bool           // some part has answered
+	// unfinished: there are parts to ask, but no time.
+	unfinished bool
+	decision   limit.Decision
+	err        error // of a reset
 }
 
 // NewBatch returns an empty batch.
@@ -475,7 +477,7 @@ func (b *Batch) refund(i int, it *item) {
 	b.patience = min(b.patience, deadline)
 	c := b.refunds.Claim()
 	c.Bucket, c.Terms, c.Op, c.N = *name, it.terms, limit.Refund, it.n
-	if it.claim != nil {
+	if c.Part = it.ruling.Part(b.agent.desk.now()); it.claim != nil && !it.ruling.Decided {
 		c.Part = it.claim.Part
 	}
 	c.Deadline = refundPatience

@@ -60,12 +60,17 @@ func (b *Batch) overflow(ctx context.Context, start time.Time) {
 			}
 			it.last = it.claim
 			part, again := b.learn(it)
-			if !again {
+			if it.spread == nil {
 				continue
 			}
 			left := b.agent.deadline(it.rule) - time.Since(start)
-			if left <= 0 {
+			it.unfinished = again
+			if again = again && left > 0; !again {
+				it.end(b.agent)
 				continue
+			}
+			if it.n > 0 && it.claim.Err == nil {
+				it.spread.Overflowed()
 			}
 			if g == nil {
 				g = b.agent.batcher.Group()
@@ -101,19 +106,22 @@ func (b *Batch) learn(it *item) (part *limit.Part, again bool) {
 		}
 	}
 	d.splits.Learn(it.spread, c)
-	part, again = it.next(d.now())
+	return it.next(d.now())
+}
+
+// end makes of the last claim's outcome that of the whole bucket.
+func (it *item) end(a *Agent) {
+	c := it.claim
 	switch {
-	case again:
-		if it.n > 0 && c.Err == nil {
-			it.spread.Overflowed()
-		}
+	case c.Err == nil && it.op == limit.Reset && it.unfinished:
+		c.Err = batcher.ErrDeadline
 	case c.Err == nil:
-		c.Out.Level = it.spread.Level(d.now(), c.Part, c.Out.Level)
+		c.Out.Level = it.spread.Level(a.desk.now(), c.Part, c.Out.Level, true)
 	case it.heard && it.op == limit.Take:
-		// The parts that answered have nothing: what one that did not answer might have had is not given away by a policy.
-		c.Err, c.Out = nil, limit.Outcome{Level: it.terms.Depth}
+		// The parts that answered have too little: what one that did not answer might have had is not given away by a policy.
+		c.Out = limit.Outcome{Level: it.spread.Level(a.desk.now(), c.Part, it.terms.Depth, false)}
+		c.Err = nil
 	}
-	return part, again
 }
 
 // next is the part that is to be asked after the item's claim has come back; again is false if none is.
@@ -140,7 +148,8 @@ func (it *item) next(now int64) (part *limit.Part, again bool) {
 // waitForParts makes the wait of a denial that until some part has what is needed.
 func (it *item) waitForParts(a *Agent) {
 	if it.spread != nil && it.decision.Reason == limit.OverLimit && it.spread.Ways() > 1 {
-		it.decision.RetryAfter = it.spread.Wait(a.desk.now(), it.n)
+		now := a.desk.now()
+		it.decision.RetryAfter = max(it.spread.Wait(now, it.n), it.ruling.Pause(now))
 	}
 }
 

@@ -54,7 +54,8 @@ type Claim struct {
 	// on lease and spent; Out.Granted does not have them.
 	Rode limit.Tokens
 
-	rode       limit.Tokens // of N, from a lease that was in flight
+	rode       limit.Tokens  // of N, from a lease that was in flight
+	lasts      time.Duration // that lease, from before its call
 	group      *Group
 	prev, next *Claim
 	in         *pending // while the claim is queued or in flight

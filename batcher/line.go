@@ -2,6 +2,7 @@ package batcher
 
 import (
 	"errors"
+	"time"
 
 	"github.com/spillgate/spillgate/limit"
 )
@@ -174,9 +175,10 @@ func (l *Line) GiveUp(c *Claim) (unsent bool) {
 	return unsent
 }
 
-// Unride takes from a claim that has its outcome what it got of a lease that has ended. It counts as spent.
-func (c *Claim) Unride() {
-	if c.rode > 0 {
+// Unride takes from a claim that has its outcome what it got of a lease that has ended by now, so long after its call
+// began. It counts as spent.
+func (c *Claim) Unride(since time.Duration) {
+	if c.rode > 0 && since >= c.lasts {
 		c.Err = ErrUnknown
 	}
 }

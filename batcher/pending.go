@@ -1,6 +1,10 @@
 package batcher
 
-import "github.com/spillgate/spillgate/limit"
+import (
+	"time"
+
+	"github.com/spillgate/spillgate/limit"
+)
 
 // pending is an entry that gathers: the claims that will share its grant, in
 // order of arrival.
@@ -146,6 +150,16 @@ func (p *pending) share() (unused limit.Tokens) {
 	return left
 }
 
+// rideable is how old a lease may be, counted from before its call, when a claim takes tokens of it: a little less
+// than it lasts, as in agent/lease.
+func rideable(term int64) time.Duration {
+	lasts := limit.LeaseTTL
+	if term > 0 {
+		lasts = min(lasts, time.Duration(term))
+	}
+	return lasts - lasts/64
+}
+
 // shareLease serves the claims that ride with a lease, in order, from what was taken for them
 // and then from the lease; the rest is the lease's. Claims that came when the entry was in flight and
 // found too little are passed to again if the store has what they need.
@@ -161,7 +175,7 @@ func (p *pending) shareLease(again func(*Claim)) (unused limit.Tokens) {
 		case c.N <= taken+left:
 			level += limit.Ticks(c.N) * terms.Emission
 			c.Out.Granted, c.Out.Level = c.N, level
-			c.rode = max(0, c.N-taken)
+			c.rode, c.lasts = max(0, c.N-taken), rideable(e.Out.Term)
 			left -= c.rode
 			taken -= min(taken, c.N)
 		case !c.sent && e.Out.Level+limit.Ticks(c.N)*terms.Emission <= terms.Depth:

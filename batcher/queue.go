@@ -131,10 +131,9 @@ func (q *queue) call(load *Load, done []*Claim) []*Claim {
 	info := CallInfo{Shard: q.shard, Took: time.Since(start)}
 	load.tally(&info)
 	done = q.settle(load, done)
-	if time.Since(start) >= rideable { // read afterwards, so that a stop of the process in between shows
-		for _, c := range done {
-			c.Unride()
-		}
+	since := time.Since(start) // read afterwards, so that a stop of the process in between shows
+	for _, c := range done {
+		c.Unride(since)
 	}
 	info.Claims = len(done)
 	b.stats.record(info)
@@ -155,10 +154,6 @@ func (q *queue) call(load *Load, done []*Claim) []*Claim {
 	clear(done)
 	return done
 }
-
-// rideable is how old a lease may be, counted from before its call, when a claim takes tokens of it: a little less
-// than it lasts, as in agent/lease.
-const rideable = limit.LeaseTTL - limit.LeaseTTL/64
 
 // settle shares out the grants of a call, and appends the claims that have their outcome.
 func (q *queue) settle(load *Load, done []*Claim) []*Claim {

@@ -147,13 +147,13 @@ func (h *Holding) takeOwedLocked(r *Request, need limit.Tokens) {
 // dropVoidLocked forgets accounts that no store would take: their leases have ended, or the part that they are of.
 func (h *Holding) dropVoidLocked(now int64) {
 	h.mu.owed = slices.DeleteFunc(h.mu.owed, func(o owed) bool {
-		_, lives := h.namedLocked(now, o.where)
+		_, lives := h.named(now, o.where)
 		return now >= o.until || !lives
 	})
 }
 
-// namedLocked names the part that a grant came from to the store; ok is false if it is no more.
-func (h *Holding) namedLocked(now int64, at where) (p *limit.Part, ok bool) {
+// named names the part that a grant came from to the store; ok is false if it is no more.
+func (h *Holding) named(now int64, at where) (p *limit.Part, ok bool) {
 	if at.at == 0 {
 		return nil, true
 	}

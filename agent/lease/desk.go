@@ -288,8 +288,7 @@ func (d *Desk) charge(r *Ruling, b *limit.Bucket, c *Check, now int64, out *limi
 func (d *Desk) charged(c *batcher.Claim) {
 	now, sum, t := d.cfg.Clock(), c.Bucket.Sum(), c.Terms
 	if s := d.cfg.Splits.Find(&c.Bucket); s != nil {
-		d.cfg.Splits.Learn(s, c)
-		c.Out.Level = s.Level(now, c.Part, c.Out.Level)
+		d.cfg.Splits.Learn(s, c) // the debt is that of the part
 	}
 	if c.Err != nil {
 		d.credits.block(sum, c.N, now, now+int64(t.Class.Duration(t.Depth)))
@@ -301,7 +300,9 @@ func (d *Desk) charged(c *batcher.Claim) {
 	} else {
 		d.credits.heard(sum, c.N, now)
 	}
-	d.remember(&c.Bucket, c.Terms, c.Out, now)
+	if c.Part == nil {
+		d.remember(&c.Bucket, c.Terms, c.Out, now)
+	}
 }
 
 func (d *Desk) remember(b *limit.Bucket, t *limit.Terms, out limit.Outcome, now int64) {
@@ -362,6 +363,23 @@ func (r *Ruling) Undo() *limit.Bucket {
 		return &r.holding.Bucket
 	}
 	return nil
+}
+
+// Part is where the tokens of an admission came from that was undone: the refund goes there. Nil is home.
+func (r *Ruling) Part(now int64) *limit.Part {
+	if !r.spent.ok {
+		return nil
+	}
+	p, _ := r.holding.named(now, r.spent.Grant.where)
+	return p
+}
+
+// Pause is how long the bucket's Holding denies yet.
+func (r *Ruling) Pause(now int64) time.Duration {
+	if r.holding == nil {
+		return 0
+	}
+	return time.Duration(r.holding.deniedUntil() - now)
 }
 
 // Ends is when the lease ends from which a check was admitted; ok is false without one.

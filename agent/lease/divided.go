@@ -15,6 +15,6 @@ func (d *Desk) divided(h *Holding, c *batcher.Claim, a *Answer) {
 	d.cfg.Splits.Learn(s, c)
 	if c.Err == nil {
 		a.Ways, a.Wait = int64(s.Ways()), s.Wait(d.cfg.Clock(), 1)
-		a.Out.Level = s.Level(d.cfg.Clock(), c.Part, a.Out.Level)
+		a.Out.Level = s.Level(d.cfg.Clock(), c.Part, a.Out.Level, true)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spillgate/spillgate/agent/split"
 	"github.com/spillgate/spillgate/limit"
 )
 
@@ -11,14 +12,14 @@ import (
 // store knew then. All but the purse is set once, before others see the Grant.
 type Grant struct {
 	terms     *limit.Terms
-	call      uint64 // that brought it, see batcher.Claim
-	expires   int64  // the first moment at which no token may be spent
-	low       int64  // with fewer left it is time to ask
-	renewAt   int64  // and at this moment
-	denyUntil int64  // until then nothing else is to be had
-	nextAt    int64  // of a divided bucket without tokens: when some part has one
-	asOf      int64  // when the reply came
-	fullAt    int64  // when the bucket is full if nobody takes anything
+	call      uint64        // that brought it, see batcher.Claim
+	expires   int64         // the first moment at which no token may be spent
+	low       int64         // with fewer left it is time to ask
+	renewAt   int64         // and at this moment
+	denyUntil int64         // until then nothing else is to be had
+	spread    *split.Spread // of a divided bucket, else nil
+	asOf      int64         // when the reply came
+	fullAt    int64         // when the bucket is full if nobody takes anything
 	level     limit.Ticks
 	lag       int64
 
@@ -77,5 +78,8 @@ func (g *Grant) admitted(now int64, n limit.Tokens, d *limit.Decision) {
 func (g *Grant) denied(now int64, n limit.Tokens, d *limit.Decision) {
 	*d = g.terms.Decide(n, limit.Outcome{Level: g.levelAt(now), Lag: g.lag})
 	d.Admitted, d.Reason, d.Remaining = false, limit.OverLimit, min(d.Remaining, n-1)
-	d.RetryAfter = max(d.RetryAfter, time.Duration(g.denyUntil-now), time.Duration(g.nextAt-now))
+	d.RetryAfter = max(d.RetryAfter, time.Duration(g.denyUntil-now))
+	if g.spread != nil {
+		d.RetryAfter = max(g.spread.Wait(now, n), time.Duration(g.denyUntil-now))
+	}
 }

@@ -334,11 +334,13 @@ func (h *Holding) grantLocked(r Request, a *Answer, now int64) *Grant {
 	g := &Grant{terms: t, call: a.Call, tokens: out.Granted, where: r.where(a), epoch: out.Epoch, expires: r.expires(a), asOf: now, level: out.Level, lag: out.Lag,
 		fullAt: now + int64(t.Class.Duration(out.Level))}
 	g.purse.fill(out.Granted, h.stripes)
+	if a.Ways > 1 {
+		g.spread = h.spread.Load()
+	}
 	free := t.Remaining(out.Level)
-	contenders := out.Contenders * max(1, a.Ways) // agents spread over the parts
-	h.mu.fill, h.mu.contenders = float64(free)/float64(t.Burst), contenders
-	hint := h.hintLocked(contenders)
-	if free == 0 || free < min(limit.Tokens(contenders), t.Burst/scarce) {
+	h.mu.fill, h.mu.contenders = float64(free)/float64(t.Burst), out.Contenders*max(1, a.Ways) // agents spread over the parts
+	hint := h.hintLocked(h.mu.contenders)
+	if free == 0 || free < min(limit.Tokens(out.Contenders), t.Burst/scarce) {
 		// Less than one for each who asks, and not because the bucket is that small. Deny until there may be one more, and
 		// ask then.
 		truth := int64(0)
@@ -346,7 +348,6 @@ func (h *Holding) grantLocked(r Request, a *Answer, now int64) *Grant {
 			truth = int64(t.Class.Duration(out.Level+t.Emission-t.Depth)) + out.Lag
 			if a.Ways > 1 {
 				truth = int64(a.Wait)
-				g.nextAt = now + truth
 			}
 		}
 		pause := hint
@@ -392,6 +393,7 @@ func (h *Holding) Tend(now int64) (checks int64, r Request, send bool) {
 // elsewhereLocked makes a request that settles an account of another part than that in use. It is false if there is none.
 func (h *Holding) elsewhereLocked(now int64, r *Request) bool {
 	s := h.spread.Load()
+	h.dropVoidLocked(now)
 	if s == nil || len(h.mu.owed) == 0 {
 		return false
 	}
@@ -418,7 +420,7 @@ func (h *Holding) settleLocked(now int64, r *Request) bool {
 
 // accountOfLocked makes a request that wants nothing and tells the account of one part. It is false if that is no more.
 func (h *Holding) accountOfLocked(now int64, at where, r *Request) bool {
-	part, ok := h.namedLocked(now, at)
+	part, ok := h.named(now, at)
 	if !ok {
 		return false
 	}

@@ -17,6 +17,8 @@ const (
 	// touchOps is after how many entries home hears of a bucket that is whole, and touchPause how soon again.
 	touchOps   = 32
 	touchPause = int64(20 * time.Millisecond)
+	// knownFor is how long a part is believed to be empty: tokens may come back in ways that this agent does not see.
+	knownFor = int64(250 * time.Millisecond)
 	// failFor is how long a part is passed over whose master did not answer.
 	failFor = int64(time.Second)
 	// idleAfter: who has not used a bucket for so long does not touch it any more.
@@ -84,6 +86,7 @@ type Spread struct {
 		costAt  int64
 
 		merge  merge
+		untold []EventKind // what became of the bucket, and was not told yet
 		random uint64
 		totals Totals
 	}
@@ -99,6 +102,8 @@ type part struct {
 	heard  bool   // it has answered; else level is what it had at most
 	failTo int64  // its master did not answer: not before then
 	ops    uint64
+	// promised are the tokens that claims are after which have not come back: others need not line up for them.
+	promised limit.Tokens
 }
 
 // New returns a Spread that knows nothing. id is the bucket's as the caller builds it.
@@ -126,6 +131,9 @@ func (s *Spread) setLocked(t *limit.Terms) {
 	switch {
 	case *t == *old:
 	case t.Class != old.Class: // another cell, which is not divided yet
+		if len(s.mu.parts) > 0 {
+			s.mu.untold = append(s.mu.untold, EventEnded)
+		}
 		s.mu.split, s.mu.parts, s.mu.stale, s.mu.merge = limit.Split{}, nil, false, merge{}
 	default:
 		for i := range s.mu.parts {
@@ -157,6 +165,11 @@ func (s *Spread) Choose(now int64, t *limit.Terms, n limit.Tokens, pace Pace, as
 	if best < 0 {
 		return nil, false
 	}
+	at := &s.mu.parts[best]
+	at.promised += n
+	if at.failTo > 0 {
+		at.failTo = now + failFor // one is enough to find out
+	}
 	return s.partLocked(best), true
 }
 
@@ -170,11 +183,11 @@ func (s *Spread) bestLocked(now int64, n limit.Tokens, pace Pace, tried uint64) 
 		if tried&(1<<i) != 0 || n > p.terms.Burst || now < p.failTo {
 			continue
 		}
-		has := p.tokens(now)
+		has := p.tokens(now) - p.promised
 		if n == 0 && p.heard && tried != 0 {
 			continue // a look asks those of which nothing is known
 		}
-		if has >= n {
+		if has >= n || now-p.asOf > knownFor {
 			if i == own {
 				return i
 			}
@@ -249,7 +262,7 @@ func (p *part) wait(now int64, n limit.Tokens) int64 {
 
 // noteCostLocked remembers large costs: a bucket is not divided so far that they would not fit.
 func (s *Spread) noteCostLocked(now int64, n limit.Tokens) {
-	if n >= s.mu.cost || now-s.mu.costAt > costFor {
+	if n <= s.mu.terms.Burst && (n >= s.mu.cost || now-s.mu.costAt > costFor) {
 		s.mu.cost, s.mu.costAt = n, now
 	}
 }
@@ -263,7 +276,9 @@ func (s *Spread) tooLargeLocked(now int64) bool {
 func (s *Spread) Learn(now int64, c *batcher.Claim) (e EventKind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.setLocked(c.Terms)
+	if c.Terms.Class != s.mu.terms.Class {
+		return "" // of a rule that is no more, or not yet
+	}
 	if c.Part.At() == 0 {
 		return s.learnHomeLocked(now, c)
 	}
@@ -276,6 +291,7 @@ func (s *Spread) Learn(now int64, c *batcher.Claim) (e EventKind) {
 		return ""
 	}
 	p := &s.mu.parts[c.Part.Index]
+	p.promised = 0
 	if c.Call == 0 || p.call != c.Call { // an entry, not each of the claims that shared it
 		p.ops++
 		s.mu.ops++
@@ -327,21 +343,22 @@ func (s *Spread) newsLocked(now int64, news *batcher.Split) EventKind {
 		if old.Ways == 0 {
 			return ""
 		}
-		merged := old.Closing
 		s.mu.parts, s.mu.merge = nil, merge{}
-		if merged {
-			return EventMerged
-		}
-		return EventEnded
+		return ended(&old)
 	}
 	s.mu.ends = now + int64(news.Left-limit.SplitMargin)
 	s.mu.split = news.Split
 	s.mu.stale = false
 	if news.Closing && !old.Closing {
-		s.mu.merge.at = now + s.randomLocked(mergeSpread)
+		if s.mu.merge.at = now; !s.mu.off && !s.tooLargeLocked(now) { // else a caller waits for it
+			s.mu.merge.at += s.randomLocked(mergeSpread)
+		}
 	}
-	if old.Ways > 0 && old.Start == news.Start {
+	switch {
+	case old.Ways > 0 && old.Start == news.Start:
 		return ""
+	case old.Ways > 0:
+		s.mu.untold = append(s.mu.untold, ended(&old))
 	}
 	age := time.Duration(news.Until-news.Start)*time.Microsecond - news.Left
 	s.mu.parts = make([]part, news.Ways)
@@ -353,9 +370,27 @@ func (s *Spread) newsLocked(now int64, news *batcher.Split) EventKind {
 	return EventSplit
 }
 
+// ended is how a split ended that is no more.
+func ended(s *limit.Split) EventKind {
+	if s.Closing {
+		return EventMerged
+	}
+	return EventEnded
+}
+
+// Untold are the events since the last call that Learn did not return.
+func (s *Spread) Untold() []EventKind {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.mu.untold
+	s.mu.untold = nil
+	return all
+}
+
 // Level is that of the whole bucket with the tokens that all parts have together, as far as is known, when an entry on part p left the
-// given level there. If the entry was on home, it is that level; and in debt too.
-func (s *Spread) Level(now int64, p *limit.Part, level limit.Ticks) limit.Ticks {
+// given level there. If the entry was on home, it is that level; and in debt too. With heard false the entry has not
+// come back, and the level does not count.
+func (s *Spread) Level(now int64, p *limit.Part, level limit.Ticks, heard bool) limit.Ticks {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.At() == 0 || len(s.mu.parts) == 0 {
@@ -363,13 +398,13 @@ func (s *Spread) Level(now int64, p *limit.Part, level limit.Ticks) limit.Ticks 
 	}
 	t, n := s.mu.terms, limit.Tokens(0)
 	for i := range s.mu.parts {
-		if part := &s.mu.parts[i]; i == p.Index {
+		if part := &s.mu.parts[i]; i == p.Index && heard {
 			n += part.terms.Remaining(level)
 		} else {
 			n += part.tokens(now)
 		}
 	}
-	if n == 0 && level > t.Depth {
+	if n == 0 && heard && level > t.Depth {
 		return level
 	}
 	return t.Depth - limit.Ticks(min(n, t.Burst))*t.Emission

@@ -94,6 +94,7 @@ func (t *Table) add(s *Spread) *Spread {
 func (t *Table) Learn(s *Spread, c *batcher.Claim) {
 	now := t.cfg.Clock()
 	e := s.Learn(now, c)
+	t.tellRest(s, now)
 	if e != "" {
 		t.tell(s, e, now)
 	}
@@ -101,6 +102,21 @@ func (t *Table) Learn(s *Spread, c *batcher.Claim) {
 		t.begin(s, now)
 	}
 	t.touch(s, now)
+	t.merge(s, now)
+}
+
+// tellRest reports the events that Learn did not return.
+func (t *Table) tellRest(s *Spread, now int64) {
+	for _, e := range s.Untold() {
+		t.tell(s, e, now)
+	}
+}
+
+// merge closes the parts of a bucket, if it is time for that. [6]
+func (t *Table) merge(s *Spread, now int64) {
+	for _, p := range s.beginMerge(now) {
+		t.send(s, &batcher.Claim{Op: limit.Close, Part: p})
+	}
 }
 
 // tell reports an event.
@@ -144,7 +160,7 @@ func (s *Spread) nth(now int64, index int) (p *limit.Part, ok bool) {
 
 // touch tells home of the load, if it is time for that. [5]
 func (t *Table) touch(s *Spread, now int64) {
-	if p := s.due(now, t.cfg.Threshold); p != nil && (p.Split.Ways > 0 || t.cfg.Divisible == nil || t.cfg.Divisible()) {
+	if p := s.due(now, t.cfg.Threshold, t.cfg.Divisible); p != nil {
 		t.send(s, &batcher.Claim{Op: limit.Touch, Part: p})
 	}
 }
@@ -186,10 +202,9 @@ func (t *Table) Tend() {
 	}
 	now := t.cfg.Clock()
 	for _, s := range t.all() {
+		t.tellRest(s, now)
 		t.touch(s, now)
-		for _, p := range s.beginMerge(now) {
-			t.send(s, &batcher.Claim{Op: limit.Close, Part: p})
-		}
+		t.merge(s, now)
 		if s.over(now) {
 			t.forget(s, now)
 		}

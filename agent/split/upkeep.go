@@ -17,30 +17,41 @@ type merge struct {
 	out     limit.Tokens
 }
 
-// due is a Touch that home should get now; nil if none. threshold is that of limit.Part.
-func (s *Spread) due(now, threshold int64) *limit.Part {
+// due is a Touch that home should get now; nil if none. threshold is that of limit.Part, divisible that of Config.
+func (s *Spread) due(now, threshold int64, divisible func() bool) *limit.Part {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := &limit.Part{Home: true, Ops: s.mu.ops, Threshold: threshold, Split: s.mu.split}
+	if now-s.mu.touched < touchPause || len(s.mu.parts) == 0 && !s.wholeDueLocked(threshold, divisible) || len(s.mu.parts) > 0 && !s.dividedDueLocked(now, threshold) {
+		return nil
+	}
+	p := &limit.Part{Home: true, Ops: s.mu.ops, Threshold: threshold}
+	if len(s.mu.parts) > 0 {
+		p.Split, p.End = s.mu.split, s.endLocked(now, threshold)
+	}
 	if s.mu.cost > 0 && now-s.mu.costAt <= costFor {
 		p.Ways = int(min(limit.MaxWays, max(1, s.mu.terms.Burst/s.mu.cost)))
-	}
-	waited := now - s.mu.touched
-	if len(s.mu.parts) == 0 {
-		if s.mu.off || threshold <= 0 || s.mu.ops < touchOps || waited < touchPause {
-			return nil
-		}
-		p.Split = limit.Split{}
-	} else {
-		p.End = s.mu.off || threshold <= 0 || s.tooLargeLocked(now)
-		soon := s.mu.stale || p.End && !s.mu.split.Closing || now >= s.mu.ends
-		if now-s.mu.used > idleAfter && !soon || waited < touchPause || waited < touchEvery && !soon {
-			return nil
-		}
 	}
 	s.mu.touched, s.mu.ops = now, 0
 	s.mu.totals.Touches++
 	return p
+}
+
+// wholeDueLocked is due for a bucket that is whole: home hears of it after so many entries.
+func (s *Spread) wholeDueLocked(threshold int64, divisible func() bool) bool {
+	return s.mu.ops >= touchOps && !s.mu.off && threshold > 0 && (divisible == nil || divisible())
+}
+
+// dividedDueLocked is due for a bucket that is divided: home hears of it twice a second, and at once if there is something to find out.
+func (s *Spread) dividedDueLocked(now, threshold int64) bool {
+	if s.mu.stale || now >= s.mu.ends || s.endLocked(now, threshold) && !s.mu.split.Closing {
+		return true
+	}
+	return now-s.mu.touched >= touchEvery && now-s.mu.used <= idleAfter
+}
+
+// endLocked reports whether this agent wants the bucket to be whole.
+func (s *Spread) endLocked(now, threshold int64) bool {
+	return s.mu.off || threshold <= 0 || s.tooLargeLocked(now)
 }
 
 // beginMerge returns the parts to close, if it is time for that.
@@ -80,7 +91,7 @@ func (s *Spread) closed(c *batcher.Claim, now, threshold int64) (p *limit.Part, 
 	if m.failed {
 		return nil, 0
 	}
-	return &limit.Part{Home: true, Split: s.mu.split, Free: m.free, End: s.mu.off || threshold <= 0 || s.tooLargeLocked(now)}, m.out
+	return &limit.Part{Home: true, Split: s.mu.split, Free: m.free, End: s.endLocked(now, threshold)}, m.out
 }
 
 // over reports whether the Spread can be forgotten.
