@@ -93,7 +93,7 @@ func drawHome(t *rapid.T) (terms *Terms, cell Cell, generation int64, now Ticks)
 }
 
 // TestSplitLosesNothing: a bucket that is split, and made whole again at once, has what it had, less some ticks for each
-// part; or less than a token, if home is full and cannot keep the fraction. It never has more, but for ticks of a debt.
+// part; or less than a token, if part 0 is full and cannot keep the fraction. It never has more, but for ticks of a debt.
 func TestSplitLosesNothing(t *testing.T) {
 	split := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -114,23 +114,22 @@ func TestSplitLosesNothing(t *testing.T) {
 		split++
 		next, _, _ = terms.ApplyTouch(&Part{End: true}, Load{}, gen, next, now)
 		part := Part{Split: next.Split}
-		leased, tokens := Tokens(0), freeOf(terms, &s, 0, next.TAT, now)
-		for i := 1; i < s.Ways; i++ {
+		leased, tokens, full := Tokens(0), new(big.Rat), false
+		for i := range s.Ways {
 			part.Index = i
-			sub, out, _, ok := terms.ApplySub(Close, 0, nil, &part, gen, Cell{TAT: now}, now)
+			sub, out, _, ok := terms.ApplySub(Close, 0, nil, &part, gen, Cell{TAT: now}, false, now)
 			if !ok || !sub.Closing {
 				t.Fatalf("part %d of %+v is not closed: %+v", i, s, sub)
 			}
+			p := terms.Part(s.Ways, i)
 			leased += out.Granted
-			part.Free += out.Level
-			tokens.Add(tokens, freeOf(terms, &s, i, sub.TAT, now))
+			part.Free += terms.FromPart(&p, out.Level)
+			tokens.Add(tokens, big.NewRat(int64(min(out.Level, p.Depth)), int64(p.Emission)))
+			full = full || i == 0 && sub.TAT <= p.filled(now, terms.HeldBy(&s, 0))
 		}
 		if there := big.NewRat(int64(terms.Depth-before.Level), int64(terms.Emission)); terms.Depth >= before.Level && tokens.Cmp(there) > 0 {
 			t.Fatalf("the parts have %v tokens, the whole had %v", tokens.FloatString(9), there.FloatString(9))
 		}
-		home := terms.Part(s.Ways, 0)
-		full := next.TAT <= home.filled(now, terms.heldBy(&s, 0))
-		part.Index = 0
 		merged, out, write := terms.ApplyMerge(leased, &part, gen, next, now)
 		if out.Granted != 1 || !write || merged.Ways != 0 || leased != 0 {
 			t.Fatalf("not merged: %+v, %+v", merged, out)
@@ -152,12 +151,6 @@ func TestSplitLosesNothing(t *testing.T) {
 	if split == 0 {
 		t.Error("nothing was split")
 	}
-}
-
-// freeOf is what a part has, in tokens.
-func freeOf(t *Terms, s *Split, index int, tat, now Ticks) *big.Rat {
-	p := t.Part(s.Ways, index)
-	return big.NewRat(int64(min(now+p.Depth-tat, p.Depth)), int64(p.Emission))
 }
 
 // FuzzDivide: whatever is in range goes in, what comes out is in range, and no part grants more than it may have.
@@ -202,13 +195,16 @@ func divideAtRandom(t *rapid.T) {
 	case op == Merge:
 		next, out, _ = terms.ApplyMerge(n, &part, gen, cell, now)
 	case op == Close || rapid.Bool().Draw(t, "sub"):
-		part.Index = rapid.IntRange(1, MaxWays).Draw(t, "index")
-		cell.Split = Split{Start: cell.Start, Closing: cell.Closing}
-		if next, out, _, ok = terms.ApplySub(op, n, &ask, &part, gen, cell, now); ok {
+		part.Index = rapid.IntRange(0, MaxWays).Draw(t, "index")
+		cell.Split = Split{Closing: cell.Closing}
+		if next, out, _, ok = terms.ApplySub(op, n, &ask, &part, gen, cell, rapid.Bool().Draw(t, "exists"), now); ok {
 			have = Share(terms.Burst, part.Split.Ways, part.Index)
 		}
 	default:
 		next, out, _ = terms.ApplyLeased(op, n, &ask, gen, cell, now)
+		if next.Ways > 0 {
+			have = 0 // divided
+		}
 	}
 	if !ok && (next != cell || out != (Outcome{})) {
 		t.Fatalf("refused, with %+v, %+v", next, out)

@@ -219,35 +219,39 @@ func TestApplySubRefuses(t *testing.T) {
 	terms := mustTerms(t, 10, time.Second, 10)
 	gen, at := terms.Class.At(1000 * (splitEra + now))
 	good := Part{Index: 1, Split: Split{Start: splitEra, Until: splitEra + ttl, Ways: 4}}
+	open, closed := Cell{TAT: at}, Cell{TAT: at, Split: Split{Closing: true}}
 	for _, tt := range []struct {
 		name   string
-		change func(p *Part, c *Cell)
+		change func(p *Part)
+		cell   *Cell // nil: none yet
 		op     Op
 		ok     bool
 	}{
-		{"a part", func(*Part, *Cell) {}, Take, true},
-		{"the last one", func(p *Part, _ *Cell) { p.Index = 3 }, Take, true},
-		{"no such part", func(p *Part, _ *Cell) { p.Index = 4 }, Take, false},
-		{"of a bucket that is whole", func(p *Part, _ *Cell) { p.Split.Ways = 0 }, Take, false},
-		{"of one part", func(p *Part, _ *Cell) { p.Split.Ways = 1 }, Take, false},
-		{"in its last moment", func(p *Part, _ *Cell) { p.Split.Until = splitEra + now + margin }, Take, true},
-		{"after it", func(p *Part, _ *Cell) { p.Split.Until = splitEra + now + margin - 1 }, Take, false},
-		{"begun by a clock a second ahead", func(p *Part, _ *Cell) { p.Split.Start = splitEra + 2*second }, Take, true},
-		{"further ahead", func(p *Part, _ *Cell) { p.Split.Start = splitEra + 2*second + 1 }, Take, false},
-		{"lasting longer than any", func(p *Part, _ *Cell) { p.Split.Until = splitEra + now + ttl + second + 1 }, Take, false},
-		{"of the split that it knows", func(_ *Part, c *Cell) { c.Start = splitEra }, Take, true},
-		{"of an earlier one than it knows", func(_ *Part, c *Cell) { c.Start = splitEra + 1 }, Take, false},
-		{"closing that", func(_ *Part, c *Cell) { c.Start = splitEra + 1 }, Close, false},
-		{"of a later one than it knows, which was closed", func(_ *Part, c *Cell) { c.Start, c.Closing = splitEra-1, true }, Take, true},
-		{"closed", func(_ *Part, c *Cell) { c.Start, c.Closing = splitEra, true }, Take, false},
-		{"closed, lease", func(_ *Part, c *Cell) { c.Start, c.Closing = splitEra, true }, Lease, false},
-		{"closed, reset", func(_ *Part, c *Cell) { c.Start, c.Closing = splitEra, true }, Reset, false},
-		{"closed again", func(_ *Part, c *Cell) { c.Start, c.Closing = splitEra, true }, Close, true},
+		{"a part", func(*Part) {}, nil, Take, true},
+		{"the first one", func(p *Part) { p.Index = 0 }, nil, Take, true},
+		{"the last one", func(p *Part) { p.Index = 3 }, nil, Take, true},
+		{"no such part", func(p *Part) { p.Index = 4 }, nil, Take, false},
+		{"of a bucket that is whole", func(p *Part) { p.Split.Ways = 0 }, nil, Take, false},
+		{"of one part", func(p *Part) { p.Split.Ways, p.Index = 1, 0 }, nil, Take, false},
+		{"in its last moment", func(p *Part) { p.Split.Until = splitEra + now + margin }, nil, Take, true},
+		{"after it", func(p *Part) { p.Split.Until = splitEra + now + margin - 1 }, nil, Take, false},
+		{"after it, close", func(p *Part) { p.Split.Until = splitEra + now + margin - 1 }, &open, Close, false},
+		{"begun by a clock a second ahead", func(p *Part) { p.Split.Start = splitEra + 2*second }, nil, Take, true},
+		{"further ahead", func(p *Part) { p.Split.Start = splitEra + 2*second + 1 }, nil, Take, false},
+		{"lasting longer than any", func(p *Part) { p.Split.Until = splitEra + now + ttl + second + 1 }, nil, Take, false},
+		{"that is there", func(*Part) {}, &open, Take, true},
+		{"closed", func(*Part) {}, &closed, Take, false},
+		{"closed, lease", func(*Part) {}, &closed, Lease, false},
+		{"closed, reset", func(*Part) {}, &closed, Reset, false},
+		{"closed, refund", func(*Part) {}, &closed, Refund, false},
+		{"closed again", func(*Part) {}, &closed, Close, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p, c := good, Cell{TAT: at}
-			tt.change(&p, &c)
-			next, out, write, ok := terms.ApplySub(tt.op, 1, &Ask{}, &p, gen, c, at)
+			if tt.change(&p); tt.cell != nil {
+				c = *tt.cell
+			}
+			next, out, write, ok := terms.ApplySub(tt.op, 1, &Ask{}, &p, gen, c, tt.cell != nil, at)
 			if ok != tt.ok {
 				t.Errorf("ok is %v, want %v", ok, tt.ok)
 			}
@@ -258,12 +262,12 @@ func TestApplySubRefuses(t *testing.T) {
 	}
 }
 
-// TestSubBegins: a sub-bucket has its share of what there was, if it is asked soon, and else nothing.
+// TestSubBegins: a part has its share of what there was, if it is asked soon, and else nothing.
 func TestSubBegins(t *testing.T) {
 	terms := mustTerms(t, 10, time.Second, 10)
 	for _, tt := range []struct {
 		name  string
-		level Ticks // in tokens
+		level float64 // in tokens
 		held  Tokens
 		index int
 		after int64
@@ -275,7 +279,10 @@ func TestSubBegins(t *testing.T) {
 		{"in the last moment", 0, 0, 1, 2 * second, 3},
 		{"too late", 0, 0, 1, 2*second + 1, 0},
 		{"half full", 5, 0, 1, 0, 1},
+		{"half full, the first", 5, 0, 0, 0, 2},
 		{"half full, and it does not fill while nobody asks", 5, 0, 1, second, 1},
+		{"the fraction of a token is not dealt out", 5.9, 0, 1, 0, 1},
+		{"nor does it make a token", 5.9, 0, 0, 0, 1},
 		{"empty", 10, 0, 1, 0, 0},
 		{"in debt", 12, 0, 1, 0, 0},
 		{"with leases out", 4, 4, 1, 0, 2},
@@ -284,8 +291,9 @@ func TestSubBegins(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			gen, now := terms.Class.At(1000 * (splitEra + 2*second + tt.after))
-			p := Part{Index: tt.index, Split: Split{Start: splitEra + 2*second, Until: splitEra + 5*second, Ways: 4, Held: tt.held, Level: tt.level * terms.Emission}}
-			_, out, write, ok := terms.ApplySub(TakePartial, 10, &Ask{}, &p, gen, Cell{TAT: now}, now)
+			p := Part{Index: tt.index, Split: Split{Start: splitEra + 2*second, Until: splitEra + 5*second, Ways: 4, Held: tt.held,
+				Level: Ticks(tt.level * float64(terms.Emission))}}
+			_, out, write, ok := terms.ApplySub(TakePartial, 10, &Ask{}, &p, gen, Cell{TAT: now}, false, now)
 			if out.Granted != tt.want || !ok || !write {
 				t.Errorf("%d of 10 granted, want %d; ok %v, write %v", out.Granted, tt.want, ok, write)
 			}
@@ -293,37 +301,25 @@ func TestSubBegins(t *testing.T) {
 	}
 }
 
-// TestEndOfSplit: home is worth what its part is worth, and from the moment of the end it fills as the whole does, whenever
-// somebody looks.
-func TestEndOfSplit(t *testing.T) {
+// TestHomeOfDivided: while the bucket is divided its home does nothing; what the parts had at its end is lost, and from then on it
+// fills as the whole does, whenever somebody looks.
+func TestHomeOfDivided(t *testing.T) {
+	for _, op := range []Op{Take, TakePartial, Charge, Refund, Reset, Lease} {
+		d := newDivided(t, 10, 10)
+		s := d.split(0, 4)
+		if out := d.op(second, op, 1, Ask{Take: 1}); out.Granted > 0 || out.Taken > 0 || d.home.Split != s {
+			t.Errorf("op %d: %+v, %+v", op, out, d.home)
+		}
+	}
 	for _, tt := range []struct {
-		name  string
-		taken Tokens // of home, just before its end
 		after int64
 		want  Tokens
-	}{
-		{"a full part of 3", 0, 0, 2}, // a tick is missing
-		{"of which nothing is left", 3, 0, 0},
-		{"and one that refills", 0, 500 * milli, 7},
-		{"from nothing", 3, 550 * milli, 5},
-		{"to the whole", 3, 1100 * milli, 10},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			d := newDivided(t, 10, 10)
-			s := d.split(0, 4)
-			end := s.Until - splitEra + margin
-			if out := d.op(end-1, TakePartial, tt.taken, Ask{}); out.Granted != tt.taken {
-				t.Fatalf("%d of %d granted", out.Granted, tt.taken)
-			}
-			if out := d.op(end-1, TakePartial, 10, Ask{}); tt.taken == 3 && out.Granted > 0 {
-				t.Fatalf("home had %d more than its part", out.Granted)
-			} else if tt.taken == 0 {
-				d.op(end-1, Refund, out.Granted, Ask{})
-			}
-			if out := d.op(end+tt.after, TakePartial, 10, Ask{}); out.Granted != tt.want {
-				t.Errorf("%d granted, want %d", out.Granted, tt.want)
-			}
-		})
+	}{{-1, 0}, {0, 0}, {550 * milli, 5}, {1100 * milli, 10}, {9 * second, 10}} {
+		d := newDivided(t, 10, 10)
+		s := d.split(0, 4)
+		if out := d.op(s.Until-splitEra+margin+tt.after, TakePartial, 10, Ask{}); out.Granted != tt.want {
+			t.Errorf("%d granted %d us after the end, want %d", out.Granted, tt.after, tt.want)
+		}
 	}
 }
 
@@ -331,71 +327,65 @@ func TestEndOfSplit(t *testing.T) {
 func TestMerge(t *testing.T) {
 	const at = second
 	e := func(d *divided, tokens Ticks) Ticks { return tokens*d.terms.Emission + 10 }
-	empty := func(d *divided, at int64) Split {
-		d.op(at, TakePartial, 10, Ask{})
-		return d.home.Split
-	}
 	for _, tt := range []struct {
 		name   string
-		do     func(d *divided) (merged Tokens)
+		do     func(d *divided, s Split) Outcome
 		merged Tokens
-		left   Tokens // at once, or
-		look   int64  // then
+		left   Tokens // at once
 	}{
-		{"with what was free", func(d *divided) Tokens {
-			s := empty(d, at)
+		{"with what was free", func(d *divided, s Split) Outcome {
 			d.closing(at)
-			return d.merge(at, 0, Part{Split: s, Free: e(d, 4)}).Granted
-		}, 1, 4, 0},
-		{"no more than there can be", func(d *divided) Tokens {
-			s := empty(d, at)
+			return d.merge(at, 0, Part{Split: s, Free: e(d, 4)})
+		}, 1, 4},
+		{"no more than there can be", func(d *divided, s Split) Outcome {
 			d.closing(at)
-			return d.merge(at, 0, Part{Split: s, Free: e(d, 40)}).Granted
-		}, 1, 10, 0},
-		{"beside what is on lease there", func(d *divided) Tokens {
-			s := empty(d, at)
+			return d.merge(at, 0, Part{Split: s, Free: e(d, 40)})
+		}, 1, 10},
+		{"beside what is on lease there", func(d *divided, s Split) Outcome {
 			d.closing(at)
-			return d.merge(at, 3, Part{Split: s, Free: e(d, 9)}).Granted
-		}, 1, 7, 0},
-		{"twice", func(d *divided) Tokens {
-			s := empty(d, at)
+			return d.merge(at, 3, Part{Split: s, Free: e(d, 9)})
+		}, 1, 7},
+		{"twice", func(d *divided, s Split) Outcome {
 			d.closing(at)
 			d.merge(at, 0, Part{Split: s, Free: e(d, 2)})
-			return d.merge(at, 0, Part{Split: s, Free: e(d, 2)}).Granted
-		}, 0, 2, 0},
-		{"before home says so", func(d *divided) Tokens {
-			return d.merge(at, 0, Part{Split: empty(d, at), Free: e(d, 4)}).Granted
-		}, 0, 0, 0},
-		{"of another split", func(d *divided) Tokens {
-			s := empty(d, at)
+			return d.merge(at, 0, Part{Split: s, Free: e(d, 2)})
+		}, 0, 2},
+		{"before home says so", func(d *divided, s Split) Outcome {
+			return d.merge(at, 0, Part{Split: s, Free: e(d, 4)})
+		}, 0, 0},
+		{"of another split", func(d *divided, s Split) Outcome {
 			s.Start++
 			d.closing(at)
-			return d.merge(at, 0, Part{Split: s, Free: e(d, 4)}).Granted
-		}, 0, 0, 0},
-		{"after its end", func(d *divided) Tokens {
-			s := empty(d, at)
+			return d.merge(at, 0, Part{Split: s, Free: e(d, 4)})
+		}, 0, 0},
+		{"of parts in debt", func(d *divided, s Split) Outcome {
 			d.closing(at)
-			d.op(3*second-1, TakePartial, 10, Ask{})
-			return d.merge(3*second, 0, Part{Split: s, Free: e(d, 4)}).Granted
-		}, 0, 0, 3 * second},
-		{"of parts in debt", func(d *divided) Tokens {
-			s := empty(d, at)
-			d.closing(at)
-			return d.merge(at, 0, Part{Split: s, Free: -100 * d.terms.Depth}).Granted
-		}, 1, 0, 0},
+			return d.merge(at, 0, Part{Split: s, Free: -100 * d.terms.Depth})
+		}, 1, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newDivided(t, 10, 10)
-			d.split(0, 4)
-			if merged := tt.do(d); merged != tt.merged {
-				t.Errorf("merged %d, want %d", merged, tt.merged)
+			out := tt.do(d, d.split(0, 4))
+			if out.Granted != tt.merged || (d.home.Ways == 0) != (tt.left > 0 || tt.merged > 0) {
+				t.Errorf("merged %d, want %d: %+v", out.Granted, tt.merged, d.home)
 			}
-			now := max(int64(at), tt.look)
-			if out := d.op(now, TakePartial, 10, Ask{}); out.Granted != tt.left || out.Level > 2*d.terms.Depth {
+			if out := d.op(at, TakePartial, 10, Ask{}); out.Granted != tt.left || out.Level > 2*d.terms.Depth {
 				t.Errorf("%d are left, want %d, and the level is %d", out.Granted, tt.left, out.Level)
 			}
 		})
 	}
+	t.Run("after its end", func(t *testing.T) {
+		d := newDivided(t, 10, 10)
+		d.split(0, 4)
+		s := d.closing(at)
+		end := s.Until - splitEra + margin
+		if out := d.merge(end, 0, Part{Split: s, Free: e(d, 4)}); out.Granted != 0 {
+			t.Error("merged")
+		}
+		if out := d.op(end, TakePartial, 10, Ask{}); out.Granted != 0 {
+			t.Errorf("%d are left", out.Granted)
+		}
+	})
 }
 
 // TestPauseAfterSplit: until all that belongs to the old one has ended, and longer if it was ended by order.
@@ -414,7 +404,7 @@ func TestPauseAfterSplit(t *testing.T) {
 			}
 			busy := Part{Ops: 1000, Threshold: 1, Ways: 4, Stride: 1}
 			if d.touch(tt.until-1, busy); d.home.Ways > 0 {
-				t.Errorf("split again %v before its time", time.Microsecond)
+				t.Errorf("split again a microsecond before its time")
 			}
 			if d.touch(tt.until, busy); d.home.Ways != 4 {
 				t.Errorf("not split again: %+v", d.home.Split)
@@ -423,7 +413,8 @@ func TestPauseAfterSplit(t *testing.T) {
 	}
 }
 
-// TestOldLeases: what was on lease at the split takes room in all parts, until it has ended by any clock.
+// TestOldLeases: what was on lease at the split takes room in all parts until it has ended by any clock, and at home, if that is
+// whole sooner.
 func TestOldLeases(t *testing.T) {
 	d := newDivided(t, 200, 10)
 	if out := d.op(0, Lease, 10, Ask{}); out.Granted != 5 {
@@ -433,31 +424,33 @@ func TestOldLeases(t *testing.T) {
 	if s.Held != 5 || d.home.Out != 0 {
 		t.Fatalf("held %d, out %d, want 5 and 0", s.Held, d.home.Out)
 	}
-	held := [2]Tokens{d.terms.heldBy(&s, 0), d.terms.heldBy(&s, 1)}
-	if held != [2]Tokens{2, 3} {
+	if held := [2]Tokens{d.terms.HeldBy(&s, 0), d.terms.HeldBy(&s, 1)}; held != [2]Tokens{2, 3} {
 		t.Fatalf("they take %d, want 2 and 3", held)
 	}
-	sub := func(micros int64) Tokens {
+	part := func(micros int64) Tokens {
 		gen, now := d.at(micros)
 		p := Part{Index: 1, Split: s}
 		p.Split.Until = splitEra + micros + second
-		c := Cell{TAT: now - d.terms.Class.Span()/2, Split: Split{Start: s.Start}} // had time to fill
-		_, out, _, _ := d.terms.ApplySub(TakePartial, 10, &Ask{}, &p, gen, c, now)
+		c := Cell{TAT: now - d.terms.Class.Span()/2} // had time to fill
+		_, out, _, _ := d.terms.ApplySub(TakePartial, 10, &Ask{}, &p, gen, c, true, now)
 		return out.Granted
 	}
 	for _, tt := range []struct {
 		at   int64
 		want Tokens
 	}{{second, 2}, {3*second + milli - 1, 2}, {3*second + milli + 100, 2}, {3*second + milli + 200*milli, 5}} {
-		if got := sub(tt.at); got != tt.want {
-			t.Errorf("the other part has %d after %d us, want %d", got, tt.at, tt.want)
+		if got := part(tt.at); got != tt.want {
+			t.Errorf("a part has %d after %d us, want %d", got, tt.at, tt.want)
 		}
 	}
-	d.touch(1900*milli, Part{Ops: 1000, Threshold: 1}) // lasts
+	s = d.closing(second)
+	if out := d.merge(second, 0, Part{Split: s, Free: d.terms.Depth}); out.Granted != 1 {
+		t.Fatal("not merged")
+	}
 	for _, tt := range []struct {
 		at   int64
 		want Tokens
-	}{{1999*milli + 900, 3}, {2*second + milli + 100, 0}, {2*second + milli + 200*milli, 5}} {
+	}{{second, 5}, {2*second + milli - 1, 5}, {2*second + milli + 200*milli, 10}} {
 		if out := d.op(tt.at, TakePartial, 10, Ask{}); out.Granted != tt.want {
 			t.Errorf("home has %d after %d us, want %d", out.Granted, tt.at, tt.want)
 		}
@@ -469,9 +462,11 @@ func TestOrigin(t *testing.T) {
 	d := newDivided(t, 200, 10)
 	before := d.op(0, Lease, 4, Ask{})
 	s := d.split(milli, 2)
+	d.closing(2 * milli)
+	d.merge(3*milli, 0, Part{Split: s, Free: d.terms.Depth})
 	after := d.op(20*milli, Lease, 2, Ask{Origin: 0, Epoch: before.Epoch, Settled: before.Granted})
-	if after.Granted == 0 || d.home.Out != after.Granted {
-		t.Fatalf("%d granted, %d out", after.Granted, d.home.Out)
+	if before.Granted == 0 || after.Granted == 0 || d.home.Out != after.Granted {
+		t.Fatalf("%d and %d granted, %d out", before.Granted, after.Granted, d.home.Out)
 	}
 	for _, tt := range []struct {
 		origin int64
@@ -493,9 +488,35 @@ func TestSubLease(t *testing.T) {
 	}{{3 * second, 2 * time.Second}, {2500 * milli, 2 * time.Second}, {1500 * milli, time.Second}, {margin + 1, time.Microsecond}, {margin, 0}} {
 		gen, now := terms.Class.At(1000 * splitEra)
 		p := Part{Index: 1, Split: Split{Start: splitEra - second, Until: splitEra + tt.left, Ways: 2}}
-		c, out, _, ok := terms.ApplySub(Lease, 10, &Ask{}, &p, gen, Cell{TAT: now}, now)
+		c, out, _, ok := terms.ApplySub(Lease, 10, &Ask{}, &p, gen, Cell{TAT: now}, false, now)
 		if !ok || time.Duration(out.Term) != tt.want || out.Granted != 2 || c.Out != 2 {
 			t.Errorf("%d us left: %+v, %v, out %d, want a term of %v", tt.left, out, ok, c.Out, tt.want)
 		}
+	}
+}
+
+// TestCellsOfBucket: home and the parts are cells of their own, and those of another split as well.
+func TestCellsOfBucket(t *testing.T) {
+	var secret Secret
+	var b Bucket
+	secret.Name(&b, []byte("x"))
+	seen := map[Sum]Part{}
+	for _, start := range []int64{0, 1, splitEra, splitEra + 1} {
+		for i := range MaxWays {
+			p := Part{Index: i, Split: Split{Start: start}}
+			if p.At() != i+1 {
+				t.Errorf("part %d is cell %d", i, p.At())
+			}
+			sum := b.PartSum(&p)
+			if other, there := seen[sum]; there || sum == b.Sum() {
+				t.Errorf("%+v is the cell of %+v", p, other)
+			}
+			seen[sum] = p
+		}
+	}
+	var none *Part
+	home := Part{Index: 3, Home: true}
+	if none.At() != 0 || home.At() != 0 || b.PartSum(nil) != b.Sum() || b.PartSum(&home) != b.Sum() {
+		t.Error("home is another cell")
 	}
 }
