@@ -14,6 +14,7 @@ import (
 // touch runs one entry of op Touch.
 func (b *bench) touch(name limit.Bucket, terms *limit.Terms, p limit.Part) (*batcher.Split, limit.Outcome) {
 	b.Helper()
+	p.Home = true
 	e := batcher.Entry{Bucket: name, Terms: terms, Op: limit.Touch, Part: &p}
 	if b.apply(&e); e.Err != nil {
 		b.Fatalf("a touch, %+v: %v", p, e.Err)
@@ -31,16 +32,17 @@ func (b *bench) divide(name limit.Bucket, terms *limit.Terms, ways int) limit.Sp
 	return s.Split
 }
 
-// part is an entry on a sub-bucket.
+// part is an entry on a part.
 func part(name limit.Bucket, terms *limit.Terms, s limit.Split, index int, op limit.Op, n limit.Tokens) *batcher.Entry {
-	e := &batcher.Entry{Bucket: name, Terms: terms, Op: op, N: n}
-	if index > 0 {
-		e.Part = &limit.Part{Index: index, Split: s}
-	}
-	return e
+	return &batcher.Entry{Bucket: name, Terms: terms, Op: op, N: n, Part: &limit.Part{Index: index, Split: s}}
 }
 
-// onPart runs one entry on a sub-bucket, which must run.
+// merge is an entry that makes a bucket whole.
+func merge(name limit.Bucket, terms *limit.Terms, s limit.Split) *batcher.Entry {
+	return &batcher.Entry{Bucket: name, Terms: terms, Op: limit.Merge, Part: &limit.Part{Split: s, Home: true}}
+}
+
+// onPart runs one entry on a part, which must run.
 func (b *bench) onPart(name limit.Bucket, terms *limit.Terms, s limit.Split, index int, op limit.Op, n limit.Tokens) limit.Outcome {
 	b.Helper()
 	e := part(name, terms, s, index, op, n)
@@ -59,7 +61,7 @@ func (b *bench) onAll(name limit.Bucket, terms *limit.Terms, s limit.Split, op l
 	return sum
 }
 
-// refused runs one entry on a sub-bucket, which must not run.
+// refused runs one entry on a part, which must not run.
 func (b *bench) refused(what string, name limit.Bucket, terms *limit.Terms, s limit.Split, index int) {
 	b.Helper()
 	e := part(name, terms, s, index, limit.TakePartial, 1)
@@ -74,15 +76,14 @@ func (b *bench) end(name limit.Bucket, terms *limit.Terms, s limit.Split) *batch
 	if now, _ := b.touch(name, terms, limit.Part{Split: s, End: true}); now == nil || !now.Closing {
 		b.Fatalf("ordered to end: %+v", now)
 	}
-	e := batcher.Entry{Bucket: name, Terms: terms, Op: limit.Merge, Part: &limit.Part{Split: s}}
-	for i := 1; i < s.Ways; i++ {
-		out := b.onPart(name, terms, s, i, limit.Close, 0)
-		e.N, e.Part.Free = e.N+out.Granted, e.Part.Free+out.Level
+	e := merge(name, terms, s)
+	if !b.closeAll(e) {
+		b.Fatal("a part refuses to be closed")
 	}
-	if b.apply(&e); e.Err != nil || e.Out.Granted != 1 || e.Split == nil || e.Split.Ways != 0 {
+	if b.apply(e); e.Err != nil || e.Out.Granted != 1 || e.Split == nil || e.Split.Ways != 0 {
 		b.Fatalf("a merge: %+v, %v, %+v", e.Out, e.Err, e.Split)
 	}
-	return &e
+	return e
 }
 
 // splitAtThreshold: home splits at the threshold, not below, and never what has one token or no threshold.
@@ -110,10 +111,11 @@ func splitAtThreshold(b *bench) {
 	if again.Start != s.Start || again.Ways != 3 || again.Stride != 2 || again.Until < s.Until {
 		b.Errorf("split again: %+v, before %+v", again, s)
 	}
-	// Every answer of home tells of it, a denial too.
-	e := part(name, terms, limit.Split{}, 0, limit.Take, 10)
-	if b.apply(e); e.Err != nil || e.Out.Granted != 0 || e.Split == nil || e.Split.Split != again.Split {
-		b.Errorf("a denial at home: %+v, %v, %+v; want %+v", e.Out, e.Err, e.Split, again)
+	for _, op := range []limit.Op{limit.Take, limit.TakePartial, limit.Charge, limit.Refund, limit.Reset, limit.Lease} {
+		e := &batcher.Entry{Bucket: name, Terms: terms, Op: op, N: 1}
+		if b.apply(e); !errors.Is(e.Err, batcher.ErrStale) || e.Out != (limit.Outcome{}) || e.Split == nil || e.Split.Split != again.Split {
+			b.Errorf("op %d at home: %+v, %v, %+v; want %+v", op, e.Out, e.Err, e.Split, again)
+		}
 	}
 }
 
@@ -170,9 +172,6 @@ func refusedParts(b *bench) {
 	if after := cells(b.store); after != before {
 		b.Errorf("refused entries made %d cells", after-before)
 	}
-	b.onPart(name, terms, s, 1, limit.Take, 1)
-	wrong("a split before", 1, func(w *limit.Split) { w.Start-- })
-
 	b.onPart(name, terms, s, 2, limit.Take, 1)
 	first := b.onPart(name, terms, s, 2, limit.Close, 0)
 	b.refused("closed", name, terms, s, 2)
@@ -193,8 +192,9 @@ func merged(b *bench) {
 			b.Errorf("part %d: %+v", i, out)
 		}
 	}
-	early := batcher.Entry{Bucket: name, Terms: terms, Op: limit.Merge, Part: &limit.Part{Split: s, Free: terms.Depth}}
-	if b.apply(&early); early.Err != nil || early.Out.Granted != 0 {
+	early := merge(name, terms, s)
+	early.Part.Free = terms.Depth
+	if b.apply(early); early.Err != nil || early.Out.Granted != 0 {
 		b.Errorf("merged before it was closing: %+v, %v", early.Out, early.Err)
 	}
 	last := b.end(name, terms, s)
@@ -279,29 +279,27 @@ func dividedIDs(b *bench) {
 		if sum := b.onAll(name, terms, s, limit.TakePartial, 100); sum != 10 {
 			b.Errorf("%q: granted %d of 10", id, sum)
 		}
-		home, first := b.store.Shard(&name, nil), b.store.Shard(&name, &limit.Part{Index: 1, Split: s})
-		if other := b.store.Shard(&name, &limit.Part{Index: 2, Split: s}); home != 0 && (first == home || other == first || other == home) {
-			b.Errorf("%q: parts on the shards %d, %d and %d", id, home, first, other)
+		var shards [3]int
+		for i := range shards {
+			shards[i] = b.store.Shard(&name, &limit.Part{Index: i, Split: s})
+		}
+		one := shards[0] == 0 && shards[1] == 0 && shards[2] == 0
+		if shards[0] != b.store.Shard(&name, nil) || !one && (shards[0] == shards[1] || shards[1] == shards[2] || shards[2] == shards[0]) {
+			b.Errorf("%q: parts on the shards %d", id, shards)
 		}
 	}
 }
 
-// naturalEnd: nobody asks any more. Parts refuse first, then home is whole again, with what it had. It takes 3.5 s.
+// naturalEnd: nobody asks any more. Parts refuse first, then home is whole again, and empty. It takes 3.5 s.
 func naturalEnd(b *bench) {
 	name, terms := b.bucket("natural end"), b.hourly()
 	s := b.divide(name, terms, 4)
 	start := time.Now()
-	if sum := b.onAll(name, terms, s, limit.TakePartial, 2); sum != 8 {
-		b.Errorf("granted %d, want 2 of each part", sum)
-	}
+	b.onAll(name, terms, s, limit.Take, 1)
 	time.Sleep(limit.SplitTTL - limit.SplitMargin - time.Since(start) + 10*time.Millisecond)
 	b.refused("a margin before the end", name, terms, s, 1)
 	time.Sleep(limit.SplitTTL + limit.SplitMargin - time.Since(start) + 10*time.Millisecond)
-	e := part(name, terms, s, 0, limit.TakePartial, 100)
-	if b.apply(e); e.Err != nil || e.Out.Granted != 1 || e.Split != nil && e.Split.Ways != 0 {
-		b.Errorf("home, which had one of three left: %+v, %v, %+v", e.Out, e.Err, e.Split)
-	}
-	b.expect(name, terms, limit.Take, 1, 0, 10)
+	b.expect(name, terms, limit.TakePartial, 1, 0, 10)
 	s = b.divide(name, terms, 4)
 	if sum := b.onAll(name, terms, s, limit.TakePartial, 100); sum != 0 {
 		b.Errorf("an empty bucket gave %d when it was split", sum)
@@ -322,14 +320,17 @@ func splitFleet(b *bench) {
 			r := rand.New(rand.NewPCG(7, uint64(agent)))
 			var s limit.Split
 			for time.Since(start) < length {
-				e := part(name, terms, s, r.IntN(max(1, s.Ways)), limit.TakePartial, limit.Tokens(1+r.IntN(3)))
+				e := &batcher.Entry{Bucket: name, Terms: terms, Op: limit.TakePartial, N: limit.Tokens(1 + r.IntN(3))}
+				if s.Ways > 0 {
+					e.Part = &limit.Part{Index: r.IntN(s.Ways), Split: s}
+				}
 				dice := r.IntN(100)
 				switch {
 				case dice < 4:
-					p := &limit.Part{Split: s, Ops: 50, Threshold: 10, Ways: 2 + r.IntN(5), Stride: 1, End: dice == 0}
+					p := &limit.Part{Split: s, Ops: 50, Threshold: 10, Ways: 2 + r.IntN(5), Stride: 1, End: dice == 0, Home: true}
 					e = &batcher.Entry{Bucket: name, Terms: terms, Op: limit.Touch, Part: p}
 				case dice < 20 && s.Closing && s.Ways > 0:
-					e = &batcher.Entry{Bucket: name, Terms: terms, Op: limit.Merge, Part: &limit.Part{Split: s}}
+					e = merge(name, terms, s)
 					if !b.closeAll(e) {
 						s = limit.Split{}
 						continue
@@ -344,7 +345,7 @@ func splitFleet(b *bench) {
 				mu.Lock()
 				switch {
 				case errors.Is(e.Err, batcher.ErrStale):
-					if dice%2 == 0 { // or it goes on with what it knows
+					if e.Split == nil && dice%2 == 0 { // or it goes on with what it knows
 						s = limit.Split{}
 					}
 				case e.Err != nil:
@@ -374,12 +375,14 @@ func splitFleet(b *bench) {
 
 // closeAll closes the parts of a merge's split, and puts into the merge what they had. It is false if one refuses.
 func (b *bench) closeAll(merge *batcher.Entry) bool {
-	for i := 1; i < merge.Part.Split.Ways; i++ {
-		e := part(merge.Bucket, merge.Terms, merge.Part.Split, i, limit.Close, 0)
+	s := merge.Part.Split
+	for i := range s.Ways {
+		e, p := part(merge.Bucket, merge.Terms, s, i, limit.Close, 0), merge.Terms.Part(s.Ways, i)
 		if b.apply(e); e.Err != nil {
 			return false
 		}
-		merge.N, merge.Part.Free = merge.N+e.Out.Granted, merge.Part.Free+e.Out.Level
+		merge.N += e.Out.Granted
+		merge.Part.Free += merge.Terms.FromPart(&p, e.Out.Level)
 	}
 	return true
 }
