@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/agent/lease"
+	"github.com/spillgate/spillgate/agent/split"
 	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/hotkeys"
 	"github.com/spillgate/spillgate/limit"
@@ -22,6 +23,8 @@ type agent struct {
 	replies  []func() // of these, replies
 
 	desk    *lease.Desk
+	tracker *hotkeys.Tracker
+	splits  *split.Table
 	memory  map[limit.Sum]lease.Known
 	queues  []*queue // by master
 	terms   []*limit.Terms
@@ -85,13 +88,30 @@ func (a *agent) start() {
 	if err != nil {
 		panic(err)
 	}
+	a.tracker = tracker
+	a.splits = split.NewTable(split.Config{Threshold: w.plan.SplitOps, Clock: a.clock, Send: a.send, OnEvent: a.event,
+		Divisible: func() bool { return w.plan.Divided }, Seed: w.plan.Seed<<16 ^ uint64(a.id*64+a.generation)})
 	a.desk, err = lease.NewDesk(lease.Config{Tracker: tracker, Memory: (*memory)(a), Clock: a.clock, Send: a.send,
-		Most: w.plan.Most, Seed: w.rng.Uint64()})
+		Splits: a.splits, Most: w.plan.Most, Seed: w.rng.Uint64()})
 	if err != nil {
 		panic(err)
 	}
 	w.note(a, nil, "start", int64(a.generation), 0)
 	a.after(w.upTo(tendEvery), a.tend)
+}
+
+// event counts what the agent learns of divisions.
+func (a *agent) event(e split.Event) {
+	c := &a.world.counts.Divided
+	a.world.note(a, a.world.bySum[e.Info.Bucket.Sum()], string(e.Kind), int64(e.Info.Ways), 0)
+	switch e.Kind {
+	case split.EventSplit:
+		c.Heard++
+	case split.EventMerged:
+		c.HeardMerged++
+	case split.EventEnded:
+		c.HeardEnded++
+	}
 }
 
 // clock is the agent's monotonic clock; never 0.
@@ -231,7 +251,7 @@ func (a *agent) inOrder(f func()) {
 func (a *agent) send(c *batcher.Claim) error {
 	b := a.world.bySum[c.Bucket.Sum()]
 	if a.tending {
-		if a.queue(b).closed {
+		if a.queue(b, c.Part).closed {
 			return batcher.ErrClosed
 		}
 		a.ordered = append(a.ordered, c)
@@ -247,10 +267,11 @@ func (a *agent) put(c *batcher.Claim) error {
 		return a.charge(b, c)
 	}
 	a.spoil(b, c)
-	return a.queue(b).add(c)
+	return a.queue(b, c.Part).add(c)
 }
 
-func (a *agent) queue(b *bucket) *queue { return a.queues[b.master.id] }
+// queue is the line for a bucket, or for a part of one.
+func (a *agent) queue(b *bucket, p *limit.Part) *queue { return a.queues[b.at(p.At()).id] }
 
 // charge watches a charge: at no time may more than the allowance be open or lost.
 func (a *agent) charge(b *bucket, c *batcher.Claim) error {
@@ -271,7 +292,7 @@ func (a *agent) charge(b *bucket, c *batcher.Claim) error {
 			tell(c)
 		}
 	}
-	if err := a.queue(b).add(c); err != nil {
+	if err := a.queue(b, c.Part).add(c); err != nil {
 		return err
 	}
 	a.open[b.index] += c.N

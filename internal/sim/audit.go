@@ -15,7 +15,7 @@ func (w *World) audit() {
 	}
 	most := len(w.buckets) * (1 + w.counts.Changes)
 	if w.plan.Divided {
-		most *= mostWays
+		most *= 1 + mostWays*(1+w.counts.Divided.Splits+w.counts.Divided.Adopted)
 	}
 	if cells > most {
 		w.fail("G7", nil, "%d cells for %d buckets", cells, len(w.buckets))

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/agent/lease"
+	"github.com/spillgate/spillgate/agent/split"
 	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/limit"
 )
@@ -17,6 +18,8 @@ type batch struct {
 	now        int64 // read once, before anything is spent
 	ends       int64 // of the lease that ends first, of those spent from
 	open       int   // claims without an outcome
+	started    int64 // when the first claims were sent
+	late       bool  // the deadline has passed
 	over       bool
 }
 
@@ -35,6 +38,11 @@ type item struct {
 	ruling   lease.Ruling
 	claim    *batcher.Claim
 	answered bool // claim has its outcome
+	spread   *split.Spread
+	asked    split.Asked
+	last     *batcher.Claim // whose outcome is taken in
+	heard    bool           // some part has answered
+	more     bool           // there are parts to ask, but no time
 	decision limit.Decision
 	failed   bool
 }
@@ -76,6 +84,7 @@ func (b *batch) rule(it *item, sole bool) {
 	it.terms = a.terms[bk.index]
 	switch {
 	case bk.plan.Mode == limit.Exact:
+		b.watch(it)
 		b.claim(it)
 		return
 	case it.op == limit.Reset:
@@ -88,7 +97,7 @@ func (b *batch) rule(it *item, sole bool) {
 		bk.admit(a, it.terms, it.n, "phantom")
 		return
 	}
-	c := lease.Check{Terms: it.terms, N: it.n}
+	c := lease.Check{Terms: it.terms, N: it.n, Whole: bk.plan.NoSplit}
 	if sole {
 		c.Allowance = bk.plan.Allowance
 	}
@@ -106,9 +115,25 @@ func (b *batch) rule(it *item, sole bool) {
 }
 
 func (b *batch) claim(it *item) {
-	bk := it.bucket
-	it.claim = &batcher.Claim{Bucket: bk.name, Terms: it.terms, Op: it.op, N: it.n, Keep: bk.plan.Open}
-	it.claim.Done = func(*batcher.Claim) { b.answer(it) }
+	it.claim = b.newClaim(it)
+	it.claim.Keep = it.bucket.plan.Open
+	b.choose(it)
+}
+
+func (b *batch) newClaim(it *item) *batcher.Claim {
+	return &batcher.Claim{Bucket: it.bucket.name, Terms: it.terms, Op: it.op, N: it.n, Done: func(c *batcher.Claim) {
+		if c == it.claim {
+			b.answer(it)
+		}
+	}}
+}
+
+// send sends an item's claim.
+func (b *batch) send(it *item) {
+	if err := b.agent.queue(it.bucket, it.claim.Part).add(it.claim); err != nil {
+		it.claim.Err = err
+		b.answer(it)
+	}
 }
 
 // recheck leaves to the store what was admitted from leases that have ended since.
@@ -171,15 +196,11 @@ func (b *batch) submit() {
 		return
 	}
 	b.open++ // until all are sent
+	b.started = a.clock()
 	for _, c := range b.checks {
 		for i := range c.items {
-			it := &c.items[i]
-			if it.claim == nil {
-				continue
-			}
-			if err := a.queue(it.bucket).add(it.claim); err != nil {
-				it.claim.Err = err
-				b.answer(it)
+			if it := &c.items[i]; it.claim != nil {
+				b.send(it)
 			}
 		}
 	}
@@ -206,13 +227,14 @@ func (b *batch) giveUp() {
 	if b.over {
 		return
 	}
+	b.late = true
 	for _, c := range b.checks {
 		for i := range c.items {
 			it := &c.items[i]
 			if it.claim != nil && !it.answered {
 				b.agent.world.counts.GivenUp++
 				b.agent.world.note(b.agent, it.bucket, "give up", int64(it.n), 0)
-				b.agent.queue(it.bucket).line.GiveUp(it.claim)
+				b.agent.queue(it.bucket, it.claim.Part).line.GiveUp(it.claim)
 				b.answer(it)
 			}
 		}
@@ -221,6 +243,9 @@ func (b *batch) giveUp() {
 
 // conclude makes the decisions and refunds what denied checks took.
 func (b *batch) conclude() {
+	if b.overflow() {
+		return
+	}
 	b.over = true
 	for _, c := range b.checks {
 		for i := range c.items {
@@ -254,6 +279,9 @@ func (b *batch) settle(it *item) {
 		}
 	default:
 		it.decision = it.terms.Decide(it.n, it.claim.Out)
+	}
+	if !it.failed {
+		b.waitForParts(it)
 	}
 	if it.op == limit.Take && !it.failed && it.decision.Admitted && !it.ruling.Decided {
 		it.bucket.admitted += it.n
@@ -311,6 +339,10 @@ func (b *batch) refund(it *item) {
 	bk.unused(a, it.n)
 	if !w.wires.NoRefunds {
 		bk.back += it.n
-		_ = a.queue(bk).add(&batcher.Claim{Bucket: bk.name, Terms: it.terms, Op: limit.Refund, N: it.n})
+		part := it.ruling.Part(a.clock())
+		if it.claim != nil && !it.ruling.Decided {
+			part = it.claim.Part
+		}
+		_ = a.queue(bk, part).add(&batcher.Claim{Bucket: bk.name, Terms: it.terms, Op: limit.Refund, N: it.n, Part: part})
 	}
 }

@@ -24,9 +24,12 @@ type spender struct {
 
 func (s *spender) run(op limit.Op, n limit.Tokens, p limit.Part) *batcher.Entry {
 	e := &batcher.Entry{Bucket: s.bucket.name, Terms: s.bucket.terms, Op: op, N: n, Part: &p}
-	s.bucket.at(p.Index).apply(e)
+	if p.Home && op < limit.Touch {
+		e.Part = nil
+	}
+	s.bucket.at(p.At()).apply(e)
 	s.bucket.count(e)
-	if p.Index == 0 {
+	if p.Home {
 		if s.split = (limit.Split{}); e.Split != nil {
 			s.split = e.Split.Split
 		}
@@ -34,29 +37,34 @@ func (s *spender) run(op limit.Op, n limit.Tokens, p limit.Part) *batcher.Entry 
 	return e
 }
 
-// take asks the parts in turn, home first if the bucket is whole.
+// take asks home, or the parts in turn.
 func (s *spender) take() {
 	t := s.bucket.terms
 	next, granted, _ := t.Apply(limit.Take, 1, s.tat, s.bucket.now())
 	s.tat, s.ideal = next, s.ideal+granted
 	s.ops++
-	ways := max(1, s.split.Ways)
+	ways := s.split.Ways
+	if ways == 0 {
+		s.spend(s.run(limit.Take, 1, limit.Part{Home: true}))
+		return
+	}
 	first := s.world.rng.IntN(ways)
 	for i := range ways {
-		at := (first + i) % ways
-		e := s.run(limit.Take, 1, limit.Part{Index: at, Split: s.split})
-		if s.bucket.debit(nil, t, e.Out.Granted, "take"); e.Out.Granted > 0 {
-			s.granted++
+		if s.spend(s.run(limit.Take, 1, limit.Part{Index: (first + i) % ways, Split: s.split})) {
 			return
-		}
-		if s.split.Ways != ways {
-			return // it has just ended
 		}
 	}
 }
 
+// spend takes down what an entry was granted.
+func (s *spender) spend(e *batcher.Entry) bool {
+	s.bucket.debit(nil, e.Terms, e.Out.Granted, "take")
+	s.granted += e.Out.Granted
+	return e.Out.Granted > 0
+}
+
 func (s *spender) touch(ways int) {
-	p := limit.Part{Split: s.split, Ops: s.ops, Threshold: 1, Ways: ways, Stride: 1}
+	p := limit.Part{Home: true, Split: s.split, Ops: s.ops, Threshold: 1, Ways: ways, Stride: 1}
 	if s.ops = 0; s.calm {
 		p.Threshold = 1 << 40
 	}
@@ -68,12 +76,13 @@ func (s *spender) touch(ways int) {
 
 func (s *spender) merge() {
 	split, leased, free := s.split, limit.Tokens(0), limit.Ticks(0)
-	for i := 1; i < split.Ways; i++ {
+	for i := range split.Ways {
 		e := s.run(limit.Close, 0, limit.Part{Index: i, Split: split})
+		p := e.Terms.Part(split.Ways, i)
 		leased += e.Out.Granted
-		free += e.Out.Level
+		free += e.Terms.FromPart(&p, e.Out.Level)
 	}
-	e := s.run(limit.Merge, leased, limit.Part{Split: split, Free: free})
+	e := s.run(limit.Merge, leased, limit.Part{Home: true, Split: split, Free: free})
 	s.merged += int(e.Out.Granted)
 }
 

@@ -19,6 +19,7 @@ func (m mistake) divide(o *operation) (out limit.Outcome, write, ok bool) {
 		mine := *part
 		o.Part = &mine
 	}
+	exists := o.exists
 	if m.before != nil {
 		m.before(o)
 	}
@@ -27,7 +28,7 @@ func (m mistake) divide(o *operation) (out limit.Outcome, write, ok bool) {
 		m.after(o, before, &out)
 	}
 	o.Part = part
-	return out, write || m.after != nil, ok
+	return out, write || m.after != nil || !exists, ok
 }
 
 const marginMicros = int64(limit.SplitMargin / 1000)
@@ -43,12 +44,12 @@ func (o *operation) onPart() (part, fresh bool) {
 	if o.Part.At() == 0 {
 		return false, false
 	}
-	return true, o.cell.Start < o.Part.Split.Start
+	return true, !o.exists
 }
 
 // begin begins a sub-bucket at a level.
 func (o *operation) begin(level limit.Ticks) {
-	o.cell = limit.Cell{TAT: o.now + level, Split: limit.Split{Start: o.Part.Split.Start}}
+	o.cell, o.exists = limit.Cell{TAT: o.now + level}, true
 }
 
 // TestMistakesInDivisionsAreCaught makes each mistake that the protocol of divided buckets guards against.
@@ -58,17 +59,17 @@ func TestMistakesInDivisionsAreCaught(t *testing.T) {
 		seeds int
 		mistake
 	}{
-		{"sub-buckets start full", 100, mistake{before: func(o *operation) {
+		{"parts start full", 100, mistake{before: func(o *operation) {
 			if _, fresh := o.onPart(); fresh {
 				o.begin(0)
 			}
 		}}},
-		{"sub-buckets begin with the level at each touch", 100, mistake{before: func(o *operation) {
+		{"parts begin with the level at each touch", 100, mistake{before: func(o *operation) {
 			if part, _ := o.onPart(); part && o.Op != limit.Close && !o.cell.Closing {
 				o.begin(o.Terms.Open(&o.Part.Split, o.Part.Index))
 			}
 		}}},
-		{"home is whole before the sub-buckets have ended", 1000, mistake{before: func(o *operation) {
+		{"home is whole before the parts have ended", 1000, mistake{before: func(o *operation) {
 			if o.Part.At() == 0 && o.cell.Ways > 0 {
 				o.cell.Until -= 2 * marginMicros
 			}
@@ -77,17 +78,17 @@ func TestMistakesInDivisionsAreCaught(t *testing.T) {
 				o.cell.Until = before.Until
 			}
 		}}},
-		{"home's level is taken for that of the whole at the end", 1000, mistake{before: func(o *operation) {
+		{"home has tokens at the end", 1000, mistake{before: func(o *operation) {
 			if s := &o.cell.Split; o.Part.At() == 0 && s.Ways > 0 && o.micros() > s.Until+marginMicros {
-				*s = limit.Split{Start: s.Start, Until: s.Until}
+				*s = limit.Split{Start: s.Start, Until: s.Until, Held: s.Held}
 			}
 		}}},
-		{"sub-buckets last until home is whole", 20000, mistake{before: func(o *operation) {
+		{"parts last until home is whole", 20000, mistake{before: func(o *operation) {
 			if part, _ := o.onPart(); part {
 				o.Part.Split.Until += 2 * marginMicros
 			}
 		}}},
-		{"leases of sub-buckets are not clipped", 20000, mistake{after: func(o *operation, _ limit.Cell, out *limit.Outcome) {
+		{"leases of parts are not clipped", 20000, mistake{after: func(o *operation, _ limit.Cell, out *limit.Outcome) {
 			out.Term = 0
 		}}},
 		{"old leases are ignored", 200, mistake{after: func(o *operation, before limit.Cell, _ *limit.Outcome) {
@@ -95,12 +96,12 @@ func TestMistakesInDivisionsAreCaught(t *testing.T) {
 				o.cell.Held = 0
 			}
 		}}},
-		{"sub-buckets know when old leases end by their own clocks", 1000, mistake{before: func(o *operation) {
+		{"parts know when old leases end by their own clocks", 1000, mistake{before: func(o *operation) {
 			if part, _ := o.onPart(); part && o.micros() >= o.Part.Split.Start+limit.LeaseTTL.Microseconds() {
 				o.Part.Split.Held = 0
 			}
 		}}},
-		{"closed sub-buckets grant", 100, mistake{before: func(o *operation) {
+		{"closed parts grant", 100, mistake{before: func(o *operation) {
 			if o.Op != limit.Close && o.Part.At() > 0 {
 				o.cell.Closing = false
 			}
@@ -133,7 +134,7 @@ func TestMistakesInDivisionsAreCaught(t *testing.T) {
 				o.cell.Split = *k
 			}
 		}}},
-		{"a split begins while old sub-buckets last", 1000, mistake{before: func(o *operation) {
+		{"home forgets a split while news of it lasts", 1000, mistake{before: func(o *operation) {
 			if o.Op == limit.Touch && o.cell.Ways == 0 && o.cell.Start > 0 {
 				o.cell.Until = o.cell.Start
 			}

@@ -8,7 +8,7 @@ import (
 )
 
 // divider speaks the whole protocol of a divided bucket, and does with it whatever is allowed, not what an agent
-// finds sensible. It tells home of any load, asks sub-buckets by what it heard long ago, keeps leases to their last
+// finds sensible. It tells home of any load, asks parts by what it heard long ago, keeps leases to their last
 // moment, closes what it likes, and brings home what it found there once, twice or after half a minute. Only this it does as an
 // agent must: it settles a token once and where it was granted, and merges what it closed, all of it, after home said Closing.
 type divider struct {
@@ -40,10 +40,18 @@ type grant struct {
 	expires int64
 }
 
-// place is a part of the bucket, by the news of it that the divider had; index 0 is home.
+// place is a cell of the bucket, numbered as by limit.Part.At: home, or a part by the news of it that the divider had.
 type place struct {
-	index int
-	news  news
+	at   int
+	news news
+}
+
+// parts are all parts of a bucket that is divided so.
+func (n news) parts() (all []place) {
+	for i := range n.Ways {
+		all = append(all, place{i + 1, n})
+	}
+	return all
 }
 
 // settlement is an account of a grant, and where it belongs.
@@ -66,10 +74,10 @@ const (
 // mostHeard is how much old news a divider keeps.
 const mostHeard = 6
 
-// at is the master of a part.
-func (b *bucket) at(index int) *master {
+// at is the master of a cell, numbered as by limit.Part.At. Part 0 is on that of home.
+func (b *bucket) at(at int) *master {
 	all := b.world.masters
-	return all[(b.master.id+index)%len(all)]
+	return all[(b.master.id+max(0, at-1))%len(all)]
 }
 
 func (b *bucket) startDividers() {
@@ -165,13 +173,13 @@ func (d *divider) anywhere() place {
 	if !ok || d.whole && !d.world.chance(0.1) {
 		return place{}
 	}
-	return place{d.world.rng.IntN(n.Ways), n}
+	return place{1 + d.world.rng.IntN(n.Ways), n}
 }
 
 // touch tells home of a load, which is true or not.
 func (d *divider) touch() {
 	w, b := d.world, d.bucket
-	p := &limit.Part{Ways: pick(w.rng, 2, 3, 4, 4, 8), Stride: 1, End: w.chance(0.02)}
+	p := &limit.Part{Home: true, Ways: pick(w.rng, 2, 3, 4, 4, 8), Stride: 1, End: w.chance(0.02)}
 	if n, ok := d.latest(); ok {
 		p.Split = n.Split
 	}
@@ -195,13 +203,11 @@ func (d *divider) touch() {
 
 // drain takes all that is there, everywhere at once.
 func (d *divider) drain() {
-	n, ok := d.latest()
 	d.takeAt(place{}, limit.TakePartial, d.bucket.terms.Burst)
-	if !ok {
-		return
-	}
-	for i := 1; i < n.Ways; i++ {
-		d.takeAt(place{i, n}, limit.TakePartial, d.bucket.terms.Burst)
+	if n, ok := d.latest(); ok {
+		for _, at := range n.parts() {
+			d.takeAt(at, limit.TakePartial, d.bucket.terms.Burst)
+		}
 	}
 }
 
@@ -226,7 +232,7 @@ func (d *divider) lease(at place) {
 	e := batcher.Entry{Op: limit.Lease, N: burst, Ask: limit.Ask{}}
 	if w.chance(0.7) {
 		for i, s := range d.spent {
-			here := s.place.index == at.index && (at.index == 0 || s.place.news.Start == at.news.Start)
+			here := s.place.at == at.at && (at.at == 0 || s.place.news.Start == at.news.Start)
 			if here && s.class == d.bucket.terms.Class {
 				e.Ask = s.ask
 				d.spent = append(d.spent[:i], d.spent[i+1:]...)
@@ -303,26 +309,27 @@ func (d *divider) scheme() {
 	ttl := int64(limit.LeaseTTL)
 	epoch := ttl - d.bucket.master.clock()%ttl
 	at := func(at time.Duration, f func()) { w.after(epoch+int64(at)+w.upTo(10*time.Millisecond), f) }
-	load := func() {
-		d.send(batcher.Entry{Op: limit.Touch, Part: &limit.Part{Ways: 2, Stride: 1, Ops: 1000, Threshold: 1}}, place{}, nil)
+	load := func(end bool) {
+		d.send(batcher.Entry{Op: limit.Touch, Part: &limit.Part{Home: true, Ways: 2, Stride: 1, Ops: 1000, Threshold: 1, End: end}}, place{}, nil)
 	}
 	at(0, func() { d.lease(place{}) })
-	at(30*time.Millisecond, load)
+	at(30*time.Millisecond, func() { load(false) })
+	if w.chance(0.7) {
+		at(100*time.Millisecond, func() { load(true) }) // and closes, having heard it
+		at(200*time.Millisecond, d.close)
+	}
 	at(1500*time.Millisecond, func() {
-		load()
+		d.lease(d.anywhere())
 		d.lease(place{})
 	})
 	at(1600*time.Millisecond, func() {
 		for i := range d.leases {
-			if l := &d.leases[i]; l.origin == 0 && w.now < l.expires && w.breach == nil {
+			if l := &d.leases[i]; l.place.at == 0 && l.origin == 0 && w.now < l.expires && w.breach == nil {
 				d.pay(l, l.left)
 			}
 		}
 		d.lease(place{}) // settles
 	})
-	if w.chance(0.3) {
-		at(2500*time.Millisecond, d.close)
-	}
 	at(3480*time.Millisecond, func() {
 		d.spend()
 		if w.breach == nil {

@@ -15,8 +15,8 @@ func (d *divider) send(e batcher.Entry, at place, done func(*batcher.Entry)) {
 	if e.Terms == nil {
 		e.Terms = b.terms
 	}
-	if e.Part == nil && (at.index > 0 || w.chance(0.3)) {
-		e.Part = &limit.Part{Index: at.index, Split: at.news.Split}
+	if at.at > 0 {
+		e.Part = &limit.Part{Index: at.at - 1, Split: at.news.Split}
 	}
 	delay := w.upTo(pick(w.rng, 20*time.Microsecond, time.Millisecond, time.Millisecond, 200*time.Millisecond))
 	if d.prompt {
@@ -80,7 +80,7 @@ func (d *divider) arrive(e *batcher.Entry) {
 // hear takes in what home says of the division.
 func (d *divider) hear(e *batcher.Entry) {
 	w := d.world
-	if e.Part.At() > 0 || e.Err != nil || w.chance(0.1) {
+	if e.Part.At() > 0 || w.chance(0.1) {
 		return
 	}
 	if d.whole = e.Split == nil || e.Split.Ways == 0; d.whole {
@@ -107,23 +107,26 @@ func (d *divider) appoint(n news) {
 	w, b := d.world, d.bucket
 	margin := limit.SplitMargin.Microseconds()
 	come := func(at place, micros int64) {
-		in := 1000*micros - b.at(at.index).clock() + w.upTo(4*time.Millisecond) - int64(3*time.Millisecond)
+		in := 1000*micros - b.at(at.at).clock() + w.upTo(4*time.Millisecond) - int64(3*time.Millisecond)
 		if in <= 0 {
 			return
 		}
 		w.after(in, func() {
 			if n.class == b.terms.Class {
-				e := batcher.Entry{Bucket: b.name, Terms: b.terms, Op: limit.TakePartial, N: b.terms.Burst, Part: &limit.Part{Index: at.index, Split: n.Split}}
+				e := batcher.Entry{Bucket: b.name, Terms: b.terms, Op: limit.TakePartial, N: b.terms.Burst}
+				if at.at > 0 {
+					e.Part = &limit.Part{Index: at.at - 1, Split: n.Split}
+				}
 				d.arrive(&e)
 			}
 		})
 	}
-	come(place{0, n}, n.Until+margin)
-	for i := 1; i < n.Ways; i++ {
-		come(place{i, n}, n.Until-margin)
-	}
-	if w.chance(0.5) {
-		come(place{0, n}, n.Start+limit.LeaseTTL.Microseconds())
+	come(place{}, n.Until+margin)
+	for _, at := range n.parts() {
+		come(at, n.Until-margin)
+		if w.chance(0.3) {
+			come(at, n.Start+(limit.LeaseTTL+limit.MaxSkew).Microseconds())
+		}
 	}
 }
 
@@ -135,13 +138,11 @@ func (d *divider) close() {
 		return
 	}
 	if w.chance(0.1) {
-		if i := w.rng.IntN(n.Ways); i > 0 {
-			d.send(batcher.Entry{Op: limit.Close}, place{i, n}, nil)
-		}
+		d.send(batcher.Entry{Op: limit.Close}, place{1 + w.rng.IntN(n.Ways), n}, nil)
 		return
 	}
-	m := &merger{divider: d, news: n, life: d.life, have: make([]bool, n.Ways), missing: n.Ways - 1}
-	for i := 1; i < n.Ways; i++ {
+	m := &merger{divider: d, news: n, life: d.life, have: make([]bool, n.Ways), missing: n.Ways}
+	for i := range n.Ways {
 		m.ask(i, 3)
 	}
 }
@@ -163,13 +164,14 @@ func (m *merger) ask(index, times int) {
 	if m.have[index] || times == 0 || m.divider.life != m.life || m.news.class != m.bucket.terms.Class {
 		return
 	}
-	m.send(batcher.Entry{Op: limit.Close}, place{index, m.news}, func(e *batcher.Entry) {
+	m.send(batcher.Entry{Op: limit.Close}, place{index + 1, m.news}, func(e *batcher.Entry) {
 		if m.have[index] {
 			return
 		}
 		m.have[index] = true
 		m.leased += e.Out.Granted
-		m.free += e.Out.Level
+		p := e.Terms.Part(m.news.Ways, index)
+		m.free += e.Terms.FromPart(&p, e.Out.Level)
 		if m.missing--; m.missing == 0 {
 			m.merge()
 		}
@@ -182,7 +184,7 @@ func (m *merger) merge() {
 	if m.news.class != m.bucket.terms.Class {
 		return
 	}
-	p := &limit.Part{Split: m.news.Split, Free: m.free, End: w.chance(0.05)}
+	p := &limit.Part{Home: true, Split: m.news.Split, Free: m.free, End: w.chance(0.05)}
 	for range pick(w.rng, 1, 1, 2) {
 		m.send(batcher.Entry{Op: limit.Merge, N: m.leased, Part: p}, place{}, nil)
 	}

@@ -49,7 +49,7 @@ func (m *master) move(by int64) {
 }
 
 // failedOver allows for a failover: the cell is full once more; as much is on lease, and in no record; and home, which
-// knows of no split, may refill beside the sub-buckets. Once that is over, nothing may be left of it.
+// knows of no split, may refill beside the parts. Once that is over, nothing may be left of it.
 func (b *bucket) failedOver() {
 	w := b.world
 	t := b.terms

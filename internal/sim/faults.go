@@ -128,7 +128,7 @@ func (a *agent) spoil(b *bucket, c *batcher.Claim) {
 	again := *c
 	again.N, again.Ask.Presence, again.Lazy, again.Done = 0, 0, true, nil
 	if w.wires.SettleTwice && c.Ask.Settled > 0 {
-		_ = a.queue(b).add(&again)
+		_ = a.queue(b, again.Part).add(&again)
 	}
 	tell := c.Done
 	if tell == nil {
@@ -144,7 +144,7 @@ func (a *agent) spoil(b *bucket, c *batcher.Claim) {
 	case w.wires.ResendLost && c.Ask.Settled > 0:
 		c.Done = func(c *batcher.Claim) {
 			if c.Err != nil {
-				_ = a.queue(b).add(&again)
+				_ = a.queue(b, again.Part).add(&again)
 			}
 			tell(c)
 		}

@@ -195,7 +195,6 @@ func (b *bucket) count(e *batcher.Entry) {
 	switch {
 	case e.Err != nil:
 		c.Stale++
-		return
 	case e.Part.At() > 0:
 		if e.Out.Granted > 0 {
 			c.Parts++
@@ -206,10 +205,15 @@ func (b *bucket) count(e *batcher.Entry) {
 		if e.Out.Term > 0 && e.Out.Term < int64(limit.LeaseTTL) {
 			c.Clipped++
 		}
+	}
+	if e.Part.At() > 0 {
 		return
-	case e.Op == limit.Merge && e.Out.Granted == 0:
+	}
+	switch {
+	case e.Op != limit.Merge || e.Err != nil:
+	case e.Out.Granted == 0:
 		c.Late++
-	case e.Op == limit.Merge:
+	default:
 		c.Merges++
 	}
 	var now limit.Split

@@ -81,6 +81,9 @@ func (c *call) arrive() {
 			e.Err = errRefused
 			continue
 		}
+		if e.Op == limit.Touch {
+			e.Part = w.division(e.Part)
+		}
 		q.master.apply(e)
 		if w.breach != nil {
 			return
@@ -99,9 +102,25 @@ func (c *call) arrive() {
 	})
 }
 
+// division fills in what suits the store, as a store does.
+func (w *World) division(p *limit.Part) *limit.Part {
+	mine := *p
+	mine.Stride = 1
+	if mine.Ways = w.plan.Ways; p.Ways > 0 {
+		mine.Ways = min(mine.Ways, p.Ways)
+	}
+	return &mine
+}
+
 // record enters in the ledger what an entry took from its cell.
 func (c *call) record(b *bucket, e *batcher.Entry) {
 	a := c.queue.agent
+	if b.world.plan.Divided {
+		b.count(e)
+	}
+	if e.Err != nil {
+		return
+	}
 	b.touched(e.Op, e.Terms)
 	switch e.Op {
 	case limit.Take, limit.TakePartial:

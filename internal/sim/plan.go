@@ -44,6 +44,8 @@ type Plan struct {
 	HalfLife               time.Duration // of the tracker
 
 	Divided  bool    // buckets may be divided, and stores' clocks are as near to one another as that needs
+	Ways     int     // parts that suit the store
+	SplitOps int64   // of agents: entries per second from which a bucket is split
 	Failover float64 // per master and second
 }
 
@@ -58,6 +60,7 @@ type BucketPlan struct {
 	Hoarders  int    // see hoarder
 	Scheme    bool   // the same
 
+	NoSplit  bool    // its rule forbids to split it
 	Dividers int     // see divider; one of them if there is a Scheme
 	Pace     float64 // of each: what it does in a second
 	Resets   bool    // by dividers

@@ -20,11 +20,19 @@ type queue struct {
 }
 
 const (
-	linger   = int64(25 * time.Millisecond)
-	rideable = int64(limit.LeaseTTL - limit.LeaseTTL/64)
+	linger = int64(25 * time.Millisecond)
 )
 
-func passes(c *batcher.Claim) bool { return c.Op == limit.Refund || c.Op == limit.Lease }
+// rideable is how old a lease may be when a claim takes tokens of it.
+func rideable(term int64) int64 {
+	lasts := int64(limit.LeaseTTL)
+	if term > 0 {
+		lasts = min(lasts, term)
+	}
+	return lasts - lasts/64
+}
+
+func passes(c *batcher.Claim) bool { return c.Op == limit.Refund || c.Op >= limit.Lease }
 
 // add takes a claim in. [3]
 func (q *queue) add(c *batcher.Claim) error {
@@ -87,19 +95,20 @@ func (q *queue) settle(load *batcher.Load, start int64) {
 	var done []*batcher.Claim
 	refunded, _ := q.line.Settle(load, func(c *batcher.Claim) { done = append(done, c) })
 	q.agent.world.counts.Refunded += int(refunded)
-	for _, c := range done {
-		books.claim(c)
+	since := q.agent.clock() - start
+	if q.agent.world.wires.RideOld {
+		since = 0
 	}
-	old := q.agent.clock()-start >= rideable && !q.agent.world.wires.RideOld
-	books.close(q.agent, old)
-	if old {
-		for _, c := range done {
-			c.Unride()
-		}
+	for _, c := range done {
+		books.claim(c, since)
+	}
+	books.close(q.agent)
+	for _, c := range done {
+		c.Unride(time.Duration(since))
 	}
 	for _, ahead := range [...]bool{true, false} {
 		for _, c := range done {
-			if c.Done != nil && ahead == (c.Op == limit.Lease || c.Op == limit.Charge) {
+			if c.Done != nil && ahead == (c.Op >= limit.Lease || c.Op == limit.Charge) {
 				c.Done(c)
 			}
 		}
@@ -119,6 +128,7 @@ type account struct {
 	terms  *limit.Terms
 	taken  limit.Tokens // of the cell, for claims
 	rode   limit.Tokens // of the lease, for claims
+	live   limit.Tokens // of these, while it lasted
 	served limit.Tokens // to claims
 }
 
@@ -153,12 +163,16 @@ type ledgers struct {
 	books
 }
 
-func (l *ledgers) claim(c *batcher.Claim) {
+// claim enters what a claim got, so long after its call began.
+func (l *ledgers) claim(c *batcher.Claim, since int64) {
 	switch {
 	case c.Err != nil:
 	case l.world.bySum[c.Bucket.Sum()] == nil: // stands in for a claim that was given up, and names no bucket
 	case c.Op == limit.Lease:
-		l.of(l.world, &c.Bucket, c.Terms).rode += c.Rode
+		acc := l.of(l.world, &c.Bucket, c.Terms)
+		if acc.rode += c.Rode; since < rideable(c.Out.Term) {
+			acc.live += c.Rode
+		}
 		l.world.counts.Rode += int(c.Rode)
 	case c.Op == limit.Take || c.Op == limit.TakePartial:
 		l.of(l.world, &c.Bucket, c.Terms).served += c.Out.Granted
@@ -167,13 +181,11 @@ func (l *ledgers) claim(c *batcher.Claim) {
 
 // close takes what rode from the reference, now that it has left the lease, unless that has ended; and notes
 // what nobody got.
-func (l *ledgers) close(a *agent, old bool) {
+func (l *ledgers) close(a *agent) {
 	for i := range l.books {
 		acc := &l.books[i]
 		b := acc.bucket
-		if !old {
-			b.debit(a, acc.terms, acc.rode, "ride")
-		}
+		b.debit(a, acc.terms, acc.live, "ride")
 		unused := acc.taken + acc.rode - acc.served
 		if unused < 0 {
 			l.world.fail("G1", b, "the store gave %d and the line shared out %d", acc.taken+acc.rode, acc.served)

@@ -108,7 +108,7 @@ type record struct {
 }
 
 func (p *plain) class(c limit.Class, sum limit.Sum) *class {
-	part := sum.Lo % 64
+	part := sum.Lo % 64 // of the bucket: its parts share its clock
 	for _, have := range p.classes {
 		if have.Class == c && have.part == part {
 			return have
@@ -119,8 +119,8 @@ func (p *plain) class(c limit.Class, sum limit.Sum) *class {
 }
 
 func (p *plain) apply(nanos int64, e *batcher.Entry) {
-	sum := e.Bucket.PartSum(e.Part.At())
-	c := p.class(e.Terms.Class, sum)
+	sum := e.Bucket.PartSum(e.Part)
+	c := p.class(e.Terms.Class, e.Bucket.Sum())
 	generation, now := c.At(nanos)
 	lag := int64(0)
 	if generation < c.newest || generation == c.newest && now < c.clock {
@@ -129,16 +129,22 @@ func (p *plain) apply(nanos int64, e *batcher.Entry) {
 		generation, now = c.newest, c.clock
 	}
 	cell := limit.Cell{TAT: now}
-	if r, ok := c.cells[sum]; ok && r.generation >= generation-1 {
+	r, exists := c.cells[sum]
+	if exists = exists && r.generation >= generation-1; exists {
 		cell = r.Cell
 		if r.generation < generation {
 			cell.TAT -= c.Span()
 			cell.Epoch -= c.Epochs()
 		}
 	}
-	o := operation{Entry: e, generation: generation, now: now, cell: cell, load: c.loads[sum]}
+	o := operation{Entry: e, generation: generation, now: now, cell: cell, exists: exists, load: c.loads[sum]}
 	out, write, ok := p.arithmetic(&o)
-	if e.Split = nil; !ok {
+	e.Split = nil
+	if e.Part.At() == 0 && o.cell.Start != 0 {
+		left := o.cell.Until - (nanos+lag)/1000
+		e.Split = &batcher.Split{Split: o.cell.Split, Left: time.Duration(left) * time.Microsecond}
+	}
+	if !ok {
 		e.Out, e.Err = limit.Outcome{}, batcher.ErrStale
 		return
 	}
@@ -146,12 +152,11 @@ func (p *plain) apply(nanos int64, e *batcher.Entry) {
 		if generation > c.newest || now >= c.clock+c.Step() {
 			c.newest, c.clock = generation, now
 		}
+		if o.cell.Split == (limit.Split{}) && o.cell.Leases == (limit.Leases{Epoch: o.cell.Epoch}) {
+			o.cell.Epoch = 0 // a cell without a record is its TAT alone
+		}
 		c.cells[sum] = record{o.cell, generation}
 		c.loads[sum] = o.load
-	}
-	if e.Part.At() == 0 && o.cell.Start != 0 {
-		left := o.cell.Until - (nanos+lag)/1000
-		e.Split = &batcher.Split{Split: o.cell.Split, Left: time.Duration(left) * time.Microsecond}
 	}
 	out.Lag = lag
 	e.Out, e.Err = out, nil
@@ -163,6 +168,7 @@ type operation struct {
 	generation int64
 	now        limit.Ticks
 	cell       limit.Cell // before, then after
+	exists     bool
 	load       limit.Load // the same
 }
 
@@ -177,7 +183,7 @@ func (p *plain) arithmetic(o *operation) (out limit.Outcome, write, ok bool) {
 	return o.run()
 }
 
-// run does what the entry says. ok is false if the sub-bucket is none any more.
+// run does what the entry says. ok is false if the bucket is not divided as the entry says.
 func (o *operation) run() (out limit.Outcome, write, ok bool) {
 	t, cell := o.Terms, o.cell
 	switch {
@@ -187,7 +193,7 @@ func (o *operation) run() (out limit.Outcome, write, ok bool) {
 	case o.Op == limit.Merge:
 		o.cell, out, write = t.ApplyMerge(o.N, o.Part, o.generation, cell, o.now)
 	case o.Part.At() > 0:
-		o.cell, out, write, ok = t.ApplySub(o.Op, o.N, &o.Ask, o.Part, o.generation, cell, o.now)
+		o.cell, out, write, ok = t.ApplySub(o.Op, o.N, &o.Ask, o.Part, o.generation, cell, o.exists, o.now)
 		return out, write, ok
 	case o.Op != limit.Lease && cell.Split == limit.Split{} && cell.Leases == limit.Leases{Epoch: cell.Epoch}:
 		tat, granted, write := t.Apply(o.Op, o.N, cell.TAT, o.now)
@@ -195,6 +201,7 @@ func (o *operation) run() (out limit.Outcome, write, ok bool) {
 		return limit.Outcome{Granted: granted, Level: max(0, tat-o.now)}, write, true
 	default:
 		o.cell, out, write = t.ApplyLeased(o.Op, o.N, &o.Ask, o.generation, cell, o.now)
+		return out, write, o.cell.Ways == 0
 	}
 	return out, write, true
 }

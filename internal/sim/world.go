@@ -49,6 +49,9 @@ type Counts struct {
 type Divided struct {
 	Splits, Extended, Closing, Merges, Late, Ends, Adopted int
 	Stale, Closes, Parts, Clipped, Failovers, Crashes      int
+
+	// Of agents.
+	Heard, HeardMerged, HeardEnded, Overflows int
 }
 
 // Breach is a promise that was broken.
@@ -239,7 +242,7 @@ func (c *Counts) Add(o *Counts) {
 	for i := range to {
 		*to[i] += *from[i]
 	}
-	to, from = c.Divided.fields(), o.Divided.fields()
+	to, from = append(c.Divided.fields(), c.Divided.agents()...), append(o.Divided.fields(), o.Divided.agents()...)
 	for i := range to {
 		*to[i] += *from[i]
 	}
@@ -248,6 +251,10 @@ func (c *Counts) Add(o *Counts) {
 func (c *Divided) fields() []*int {
 	return []*int{&c.Splits, &c.Extended, &c.Closing, &c.Merges, &c.Late, &c.Ends, &c.Adopted, &c.Stale, &c.Closes, &c.Parts, &c.Clipped,
 		&c.Failovers, &c.Crashes}
+}
+
+func (c *Divided) agents() []*int {
+	return []*int{&c.Heard, &c.HeardMerged, &c.HeardEnded, &c.Overflows}
 }
 
 func (c *Counts) fields() []*int {
