@@ -366,13 +366,23 @@ func (b *Batch) awaitRefunds(ctx context.Context, start time.Time) {
 	b.refunds = nil
 	g.Submit()
 	if left := b.patience - time.Since(start); left > 0 && g.Linger(ctx, left) {
-		g.Release()
+		b.agent.refunded(g)
 		return
 	}
 	go func() {
 		g.Wait(context.Background())
-		g.Release()
+		b.agent.refunded(g)
 	}()
+}
+
+// refunded sends on what could not be refunded where it was taken, and releases the group.
+func (a *Agent) refunded(g *batcher.Group) {
+	for c := range g.Claims() {
+		if errors.Is(c.Err, batcher.ErrStale) {
+			a.desk.Refund(c)
+		}
+	}
+	g.Release()
 }
 
 // drop returns the group.

@@ -3,6 +3,8 @@ package batcher
 import (
 	"context"
 	"errors"
+	"iter"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -102,6 +104,9 @@ func (g *Group) Claim() *Claim {
 	g.claims[n] = c
 	return c
 }
+
+// Claims are those that were added, in order.
+func (g *Group) Claims() iter.Seq[*Claim] { return slices.Values(g.claims) }
 
 // Len is the number of claims added.
 func (g *Group) Len() int { return len(g.claims) }

@@ -266,11 +266,7 @@ func (d *Desk) charge(r *Ruling, b *limit.Bucket, c *Check, now int64, out *limi
 	if c.Allowance == 0 || c.N == 0 || c.N > c.Allowance || !d.credits.reserve(b.Sum(), c.N, c.Allowance, now) {
 		return false
 	}
-	claim := &batcher.Claim{Bucket: *b, Terms: c.Terms, Op: limit.Charge, N: c.N, Lazy: true, Done: d.charged}
-	if s := d.cfg.Splits.Find(b); s != nil {
-		claim.Part, _ = s.Choose(now, c.Terms, 1, split.Moving, split.Asked{})
-	}
-	if d.cfg.Send(claim) != nil {
+	if d.sendCharge(b, c, now) != nil {
 		d.credits.heard(b.Sum(), c.N, now)
 		return false
 	}
@@ -284,12 +280,9 @@ func (d *Desk) charge(r *Ruling, b *limit.Bucket, c *Check, now int64, out *limi
 	return true
 }
 
-// charged is told of the outcome of a charge.
+// charged is told of the outcome of a charge. The debt is that of the cell that was charged.
 func (d *Desk) charged(c *batcher.Claim) {
 	now, sum, t := d.cfg.Clock(), c.Bucket.Sum(), c.Terms
-	if s := d.cfg.Splits.Find(&c.Bucket); s != nil {
-		d.cfg.Splits.Learn(s, c) // the debt is that of the part
-	}
 	if c.Err != nil {
 		d.credits.block(sum, c.N, now, now+int64(t.Class.Duration(t.Depth)))
 		d.count(func(n *Counts) { n.ChargesLost += uint64(c.N) })

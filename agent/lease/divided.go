@@ -1,6 +1,12 @@
 package lease
 
-import "github.com/spillgate/spillgate/batcher"
+import (
+	"errors"
+
+	"github.com/spillgate/spillgate/agent/split"
+	"github.com/spillgate/spillgate/batcher"
+	"github.com/spillgate/spillgate/limit"
+)
 
 // divided tells what is known of a division what a reply brought, and adds to the answer what is known of the whole.
 func (d *Desk) divided(h *Holding, c *batcher.Claim, a *Answer) {
@@ -16,5 +22,52 @@ func (d *Desk) divided(h *Holding, c *batcher.Claim, a *Answer) {
 	if c.Err == nil {
 		a.Ways, a.Wait = int64(s.Ways()), s.Wait(d.cfg.Clock(), 1)
 		a.Out.Level = s.Level(d.cfg.Clock(), c.Part, a.Out.Level, true)
+	}
+}
+
+// sendCharge sends a charge: to the part of the bucket that is the fullest, if that is divided. What turns out to be divided
+// otherwise is charged there.
+func (d *Desk) sendCharge(b *limit.Bucket, c *Check, now int64) error {
+	claim := &batcher.Claim{Bucket: *b, Terms: c.Terms, Op: limit.Charge, N: c.N, Lazy: true}
+	var asked split.Asked
+	claim.Done = func(done *batcher.Claim) {
+		again, ok := d.elsewhere(done, c.Whole, &asked)
+		if ok {
+			again.Done = claim.Done
+			ok = d.cfg.Send(again) == nil
+		}
+		if !ok {
+			d.charged(done)
+		}
+	}
+	if s := d.cfg.Splits.Find(b); s != nil {
+		claim.Part, _ = s.Choose(now, c.Terms, 1, split.Moving, split.Asked{})
+	}
+	return d.cfg.Send(claim)
+}
+
+// elsewhere is the claim once more, for another cell of its bucket, if it certainly did not run since that is
+// not divided as was thought. asked are the cells that were tried.
+func (d *Desk) elsewhere(c *batcher.Claim, whole bool, asked *split.Asked) (again *batcher.Claim, ok bool) {
+	stale := errors.Is(c.Err, batcher.ErrStale)
+	s := d.cfg.Splits.Find(&c.Bucket)
+	if s == nil && stale {
+		s = d.cfg.Splits.Watch(c.Bucket.ID(), &c.Bucket, c.Terms, whole)
+	}
+	if s == nil {
+		return nil, false
+	}
+	d.cfg.Splits.Learn(s, c)
+	if asked.Add(c.Part); !stale {
+		return nil, false
+	}
+	part, ok := s.Choose(d.cfg.Clock(), c.Terms, 1, split.Moving, *asked)
+	return &batcher.Claim{Bucket: c.Bucket, Terms: c.Terms, Op: c.Op, N: c.N, Lazy: c.Lazy, Part: part}, ok
+}
+
+// Refund sends the refund once more that a claim could not bring home, since its bucket was divided or made whole meanwhile.
+func (d *Desk) Refund(c *batcher.Claim) {
+	if again, ok := d.elsewhere(c, false, new(split.Asked)); ok {
+		_ = d.cfg.Send(again) // what it does not bring back refills by itself
 	}
 }

@@ -69,7 +69,8 @@ type Spread struct {
 	id   []byte
 	seed uint64
 
-	mu struct {
+	telling sync.Mutex // so that events are told in order
+	mu      struct {
 		sync.Mutex
 		terms *limit.Terms
 		off   bool        // the rule forbids to split
@@ -86,7 +87,7 @@ type Spread struct {
 		costAt  int64
 
 		merge  merge
-		untold []EventKind // what became of the bucket, and was not told yet
+		untold []Event // what became of the bucket, in order, and was not told yet
 		random uint64
 		totals Totals
 	}
@@ -132,7 +133,7 @@ func (s *Spread) setLocked(t *limit.Terms) {
 	case *t == *old:
 	case t.Class != old.Class: // another cell, which is not divided yet
 		if len(s.mu.parts) > 0 {
-			s.mu.untold = append(s.mu.untold, EventEnded)
+			s.noteLocked(s.mu.used, EventEnded)
 		}
 		s.mu.split, s.mu.parts, s.mu.stale, s.mu.merge = limit.Split{}, nil, false, merge{}
 	default:
@@ -272,7 +273,8 @@ func (s *Spread) tooLargeLocked(now int64) bool {
 	return len(s.mu.parts) > 0 && s.mu.cost > s.mu.parts[0].terms.Burst && now-s.mu.costAt <= costFor
 }
 
-// Learn takes the outcome of an entry, and returns what happened to the bucket; "" if nothing.
+// Learn takes the outcome of an entry, and returns what the bucket is now that it was not: split, merged or ended; "" if
+// nothing changed. The events are in Untold.
 func (s *Spread) Learn(now int64, c *batcher.Claim) (e EventKind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -334,17 +336,20 @@ func (p *part) hear(now int64, c *batcher.Claim) {
 func (s *Spread) newsLocked(now int64, news *batcher.Split) EventKind {
 	old := s.mu.split
 	if news == nil || news.Ways == 0 {
+		kind := EventKind("")
+		if old.Ways > 0 {
+			kind = s.noteLocked(now, ended(&old))
+		}
 		if news != nil {
 			s.mu.split = news.Split
 		} else {
 			s.mu.split = limit.Split{}
 		}
-		s.mu.stale = false
-		if old.Ways == 0 {
-			return ""
-		}
-		s.mu.parts, s.mu.merge = nil, merge{}
-		return ended(&old)
+		s.mu.stale, s.mu.parts, s.mu.merge = false, nil, merge{}
+		return kind
+	}
+	if old.Ways > 0 && old.Start != news.Start {
+		s.noteLocked(now, ended(&old))
 	}
 	s.mu.ends = now + int64(news.Left-limit.SplitMargin)
 	s.mu.split = news.Split
@@ -354,11 +359,8 @@ func (s *Spread) newsLocked(now int64, news *batcher.Split) EventKind {
 			s.mu.merge.at += s.randomLocked(mergeSpread)
 		}
 	}
-	switch {
-	case old.Ways > 0 && old.Start == news.Start:
+	if old.Ways > 0 && old.Start == news.Start {
 		return ""
-	case old.Ways > 0:
-		s.mu.untold = append(s.mu.untold, ended(&old))
 	}
 	age := time.Duration(news.Until-news.Start)*time.Microsecond - news.Left
 	s.mu.parts = make([]part, news.Ways)
@@ -367,7 +369,7 @@ func (s *Spread) newsLocked(now int64, news *batcher.Split) EventKind {
 	}
 	s.mu.touched = now
 	s.mu.merge = merge{at: s.mu.merge.at}
-	return EventSplit
+	return s.noteLocked(now, EventSplit)
 }
 
 // ended is how a split ended that is no more.
@@ -378,8 +380,22 @@ func ended(s *limit.Split) EventKind {
 	return EventEnded
 }
 
-// Untold are the events since the last call that Learn did not return.
-func (s *Spread) Untold() []EventKind {
+// noteLocked notes an event, with what is known of the split that it is of.
+func (s *Spread) noteLocked(now int64, kind EventKind) EventKind {
+	switch kind {
+	case EventSplit:
+		s.mu.totals.Split++
+	case EventMerged:
+		s.mu.totals.Merged++
+	case EventEnded:
+		s.mu.totals.Ended++
+	}
+	s.mu.untold = append(s.mu.untold, Event{kind, s.infoLocked(now)})
+	return kind
+}
+
+// Untold are the events since the last call, in order.
+func (s *Spread) Untold() []Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := s.mu.untold
@@ -457,10 +473,14 @@ func (s *Spread) randomLocked(n int64) int64 {
 func (s *Spread) info(now int64) (i Info, divided bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i = Info{ID: s.id, Bucket: s.Bucket, Ways: s.mu.split.Ways, Since: time.UnixMicro(s.mu.split.Start), Closing: s.mu.split.Closing}
+	return s.infoLocked(now), len(s.mu.parts) > 0
+}
+
+func (s *Spread) infoLocked(now int64) Info {
+	i := Info{ID: s.id, Bucket: s.Bucket, Ways: s.mu.split.Ways, Since: time.UnixMicro(s.mu.split.Start), Closing: s.mu.split.Closing}
 	for k := range s.mu.parts {
 		p := &s.mu.parts[k]
 		i.Parts = append(i.Parts, PartInfo{Part: *s.partLocked(k), Ops: p.ops, Remaining: p.tokens(now), Failing: now < p.failTo})
 	}
-	return i, len(s.mu.parts) > 0
+	return i
 }

@@ -24,7 +24,7 @@ type Config struct {
 	Seed uint64
 	// Most Spreads at a time; further buckets are left whole, as far as this agent is concerned. Default 4,096.
 	Most int
-	// OnEvent, if set, is told when a bucket is split or whole again. It must not block.
+	// OnEvent, if set, is told when a bucket is split or whole again, in the order in which it was learned. It must not block.
 	OnEvent func(Event)
 }
 
@@ -94,10 +94,7 @@ func (t *Table) add(s *Spread) *Spread {
 func (t *Table) Learn(s *Spread, c *batcher.Claim) {
 	now := t.cfg.Clock()
 	e := s.Learn(now, c)
-	t.tellRest(s, now)
-	if e != "" {
-		t.tell(s, e, now)
-	}
+	t.tell(s)
 	if e == EventSplit && c.Op == limit.Touch {
 		t.begin(s, now)
 	}
@@ -105,10 +102,14 @@ func (t *Table) Learn(s *Spread, c *batcher.Claim) {
 	t.merge(s, now)
 }
 
-// tellRest reports the events that Learn did not return.
-func (t *Table) tellRest(s *Spread, now int64) {
+// tell reports events.
+func (t *Table) tell(s *Spread) {
+	s.telling.Lock()
+	defer s.telling.Unlock()
 	for _, e := range s.Untold() {
-		t.tell(s, e, now)
+		if t.cfg.OnEvent != nil {
+			t.cfg.OnEvent(e)
+		}
 	}
 }
 
@@ -116,24 +117,6 @@ func (t *Table) tellRest(s *Spread, now int64) {
 func (t *Table) merge(s *Spread, now int64) {
 	for _, p := range s.beginMerge(now) {
 		t.send(s, &batcher.Claim{Op: limit.Close, Part: p})
-	}
-}
-
-// tell reports an event.
-func (t *Table) tell(s *Spread, e EventKind, now int64) {
-	s.mu.Lock()
-	switch e {
-	case EventSplit:
-		s.mu.totals.Split++
-	case EventMerged:
-		s.mu.totals.Merged++
-	case EventEnded:
-		s.mu.totals.Ended++
-	}
-	s.mu.Unlock()
-	if t.cfg.OnEvent != nil {
-		i, _ := s.info(now)
-		t.cfg.OnEvent(Event{e, i})
 	}
 }
 
@@ -202,7 +185,7 @@ func (t *Table) Tend() {
 	}
 	now := t.cfg.Clock()
 	for _, s := range t.all() {
-		t.tellRest(s, now)
+		t.tell(s)
 		t.touch(s, now)
 		t.merge(s, now)
 		if s.over(now) {
@@ -213,9 +196,8 @@ func (t *Table) Tend() {
 
 // forget drops a Spread that nobody uses.
 func (t *Table) forget(s *Spread, now int64) {
-	if _, divided := s.info(now); divided {
-		t.tell(s, EventEnded, now)
-	}
+	s.end(now)
+	t.tell(s)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.mu.spreads[s.Bucket.Sum()] != s {

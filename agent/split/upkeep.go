@@ -100,3 +100,13 @@ func (s *Spread) over(now int64) bool {
 	defer s.mu.Unlock()
 	return now-s.mu.used > idleAfter && (len(s.mu.parts) == 0 || now >= s.mu.ends+int64(limit.SplitMargin))
 }
+
+// end notes the end of a split that nobody asks about any more.
+func (s *Spread) end(now int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.mu.parts) > 0 {
+		s.noteLocked(now, EventEnded)
+		s.mu.parts, s.mu.split = nil, limit.Split{}
+	}
+}
