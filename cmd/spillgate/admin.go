@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"time"
 )
 
@@ -62,7 +63,7 @@ func newAdmin(log *slog.Logger, ready func() error, metrics, api http.Handler) *
 	mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	return &http.Server{
-		Handler:           mux,
+		Handler:           refuseRebound(mux),
 		ReadHeaderTimeout: adminReadHeader,
 		ReadTimeout:       adminRead,
 		WriteTimeout:      adminWrite,
@@ -70,6 +71,28 @@ func newAdmin(log *slog.Logger, ready func() error, metrics, api http.Handler) *
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
+}
+
+// refuseRebound refuses requests to a loopback address that name another host. A page in a browser on this machine whose name
+// was made to point here (DNS rebinding) could read keys of callers otherwise.
+func refuseRebound(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+		if local != nil && local.IP.IsLoopback() && !namesLoopback(r.Host) {
+			answer(w, http.StatusMisdirectedRequest, "this door answers to localhost and to loopback addresses only")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// namesLoopback reports whether a Host header names this machine.
+func namesLoopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	return ip != nil && ip.IsLoopback() || strings.EqualFold(host, "localhost") || host == ""
 }
 
 // answer is a reply in plain text.

@@ -72,3 +72,31 @@ func TestIndexNamesWhatIsThere(t *testing.T) {
 		}
 	}
 }
+
+// TestReboundNamesAreRefused: a request to loopback must name loopback.
+func TestReboundNamesAreRefused(t *testing.T) {
+	srv := httptest.NewServer(refuseRebound(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "in") })))
+	defer srv.Close()
+	_, port, err := net.SplitHostPort(srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]int{
+		"127.0.0.1:" + port: 200, "localhost:" + port: 200, "LOCALHOST": 200, "[::1]:" + port: 200, "127.0.0.53": 200,
+		"evil.example": 421, "evil.example:" + port: 421, "localhost.evil.example": 421, "10.0.0.1": 421, "0.0.0.0:" + port: 421,
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = host
+		reply, err := srv.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply.Body.Close()
+		if reply.StatusCode != want {
+			t.Errorf("Host %s: %d, want %d", host, reply.StatusCode, want)
+		}
+	}
+}
