@@ -35,6 +35,7 @@ type agent struct {
 	ordered []*batcher.Claim // by Tend
 	phantom []limit.Tokens   // by bucket, a mistake of the test
 	open    []limit.Tokens   // by bucket: admitted ahead of the store, without its answer
+	charges int              // sent
 	lost    []lost           // charges that may not have been counted
 
 	ended lease.Stats // of earlier lives that ended well
@@ -280,21 +281,24 @@ func (a *agent) charge(b *bucket, c *batcher.Claim) error {
 	early := w.wires.NoReserve
 	c.Done = func(c *batcher.Claim) {
 		a.open[b.index] -= c.N
-		if c.Err != nil {
-			a.lost = append(a.lost, lost{b, c.N, a.clock() + int64(c.Terms.Class.Duration(c.Terms.Depth))})
-			b.slack += c.N
-			if w.wires.ForgetLost {
-				b.slack -= c.N
-				c.Err = nil
-			}
+		failed, sent := c.Err != nil, a.charges
+		if w.wires.ForgetLost {
+			c.Err = nil
 		}
 		if !early {
 			tell(c)
+		}
+		if failed && a.charges == sent { // it was not sent again, elsewhere
+			a.lost = append(a.lost, lost{b, c.N, a.clock() + int64(c.Terms.Class.Duration(c.Terms.Depth))})
+			if !w.wires.ForgetLost {
+				b.slack += c.N
+			}
 		}
 	}
 	if err := a.queue(b, c.Part).add(c); err != nil {
 		return err
 	}
+	a.charges++
 	a.open[b.index] += c.N
 	sum := a.open[b.index]
 	for _, l := range a.lost {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"time"
 
 	"github.com/spillgate/spillgate/agent/lease"
@@ -343,6 +344,13 @@ func (b *batch) refund(it *item) {
 		if it.claim != nil && !it.ruling.Decided {
 			part = it.claim.Part
 		}
-		_ = a.queue(bk, part).add(&batcher.Claim{Bucket: bk.name, Terms: it.terms, Op: limit.Refund, N: it.n, Part: part})
+		_ = a.queue(bk, part).add(&batcher.Claim{Bucket: bk.name, Terms: it.terms, Op: limit.Refund, N: it.n, Part: part, Done: a.refunded})
+	}
+}
+
+// refunded sends on what could not be refunded where it was taken.
+func (a *agent) refunded(c *batcher.Claim) {
+	if errors.Is(c.Err, batcher.ErrStale) {
+		a.desk.Refund(c)
 	}
 }

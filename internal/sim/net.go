@@ -144,7 +144,8 @@ func (c *call) reply() {
 		return
 	}
 	for i := range c.entries {
-		c.load.Entries[i].Out, c.load.Entries[i].Err = c.entries[i].Out, c.entries[i].Err
+		to, from := c.load.Entries[i], &c.entries[i]
+		to.Out, to.Err, to.Split = from.Out, from.Err, from.Split
 	}
 	c.finish()
 }

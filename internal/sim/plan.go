@@ -84,7 +84,21 @@ const checksPerRun = 500
 // Draw draws the plan of a seed.
 func Draw(seed uint64) Plan {
 	r := rand.New(rand.NewPCG(seed, 0xd4a3))
-	p := Plan{
+	p := drawFleet(seed, r)
+	if r.IntN(8) == 0 {
+		p.calm(r)
+	} else {
+		p.faults(r)
+	}
+	for range 1 + r.IntN(4) {
+		p.Buckets = append(p.Buckets, p.bucket(r))
+	}
+	return p
+}
+
+// drawFleet draws agents, network and stores, without faults and buckets.
+func drawFleet(seed uint64, r *rand.Rand) Plan {
+	return Plan{
 		Seed: seed, Length: time.Duration(pick(r, 1500, 3000, 5000, 9000)) * time.Millisecond,
 		Agents: pick(r, 1, 2, 2, 3, 4, 6, 10), Masters: 1 + r.IntN(3), Most: pick(r, 1, 2, 16, 16, 16),
 		Delay: pick(r, 100*time.Microsecond, 500*time.Microsecond, 2*time.Millisecond, 10*time.Millisecond),
@@ -94,13 +108,30 @@ func Draw(seed uint64) Plan {
 		MinRate: pick(r, 0.1, 1, 5), HalfLife: pick(r, 50*time.Millisecond, 300*time.Millisecond, time.Second),
 		Several: pick(r, 0, 0, 0.3), Forget: pick(r, 0, 0.1), LateTend: pick(r, 0, 0.1),
 	}
+}
+
+// DrawViral draws the plan of a seed in which agents ask so much that buckets are divided. Dividers help.
+func DrawViral(seed uint64) Plan {
+	r := rand.New(rand.NewPCG(seed, 0x71a1))
+	p := drawFleet(seed, r)
+	p.Divided, p.Masters, p.Ways, p.SplitOps = true, 1+r.IntN(4), pick(r, 2, 3, 4, 8), pick[int64](r, 10, 30, 30, 100)
+	p.Length = pick(r, 5*time.Second, 9*time.Second)
 	if r.IntN(8) == 0 {
 		p.calm(r)
 	} else {
 		p.faults(r)
+		if r.IntN(8) == 0 {
+			p.Failover, p.Step, p.Length = 0.2*r.Float64()/float64(p.Masters), 0, 16*time.Second
+		}
 	}
-	for range 1 + r.IntN(4) {
-		p.Buckets = append(p.Buckets, p.bucket(r))
+	for range 1 + r.IntN(2) {
+		b := p.bucket(r)
+		b.Scheme, b.NoSplit = false, r.IntN(8) == 0
+		b.scale(pick(r, 30.0, 100, 300))
+		if !p.Calm && r.IntN(2) == 0 {
+			b.Dividers, b.Pace, b.Resets = 1+r.IntN(2), 10, r.IntN(6) == 0
+		}
+		p.Buckets = append(p.Buckets, b)
 	}
 	return p
 }
@@ -172,6 +203,19 @@ func (p *Plan) bucket(r *rand.Rand) BucketPlan {
 		b.Load[i] = p.load(r, total/float64(p.Agents), b.Rate.Burst)
 	}
 	return b
+}
+
+// scale makes the load so many checks a second.
+func (b *BucketPlan) scale(perSecond float64) {
+	sum := 0.0
+	for _, l := range b.Load {
+		sum += l.PerSecond
+	}
+	for i := range b.Load {
+		if sum > 0 {
+			b.Load[i].PerSecond *= perSecond / sum
+		}
+	}
 }
 
 func (p *Plan) load(r *rand.Rand, perSecond float64, burst limit.Tokens) Load {
