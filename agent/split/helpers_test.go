@@ -1,6 +1,7 @@
 package split
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -49,23 +50,37 @@ func (k *known) divided(ways int) *batcher.Split {
 		Split: limit.Split{Start: micros, Until: micros + limit.SplitTTL.Microseconds(), Ways: ways, Stride: 1}}
 }
 
-// reply is what an entry brought, from a part (nil: home) that has so many tokens left.
+// reply is what an entry brought, from a part (nil: home) that has so many tokens left. Home refuses while it is divided, but for a
+// touch.
 func (k *known) reply(op limit.Op, part *limit.Part, split *batcher.Split, left limit.Tokens) EventKind {
 	k.call++
 	return k.replyOf(k.call, op, part, split, left)
 }
 
 func (k *known) replyOf(call uint64, op limit.Op, part *limit.Part, split *batcher.Split, left limit.Tokens) EventKind {
+	c := &batcher.Claim{Terms: k.terms, Op: op, Part: part, Split: split, Call: call}
 	p := *k.terms
 	switch {
 	case part.At() > 0:
 		p = k.terms.Part(part.Split.Ways, part.Index)
-	case split != nil && split.Ways > 0:
-		p = k.terms.Part(split.Ways, 0)
+	case split != nil && split.Ways > 0 && op != limit.Touch:
+		c.Err = batcher.ErrStale
 	}
-	c := &batcher.Claim{Terms: k.terms, Op: op, Part: part, Split: split, Call: call}
 	c.Out.Level = p.Depth - limit.Ticks(left)*p.Emission
 	return k.Learn(k.now, c)
+}
+
+// has is what a part brought that has so many tokens left.
+func (k *known) has(index int, left limit.Tokens) { k.reply(limit.Take, k.part(index), nil, left) }
+
+// part is the part of an index, which must live.
+func (k *known) part(index int) *limit.Part {
+	k.Helper()
+	p, ok := k.Named(k.now, index, k.mu.split.Start)
+	if !ok {
+		k.Fatalf("part %d is not named", index)
+	}
+	return p
 }
 
 // fails is an entry that brought an error.
@@ -74,16 +89,52 @@ func (k *known) fails(part *limit.Part, err error) {
 	k.Learn(k.now, &batcher.Claim{Terms: k.terms, Op: limit.Take, Part: part, Call: k.call, Err: err})
 }
 
-// chooses checks where an entry goes; -1 is nowhere.
-func (k *known) chooses(n limit.Tokens, tried uint64, want int) *limit.Part {
+// Where an entry goes that goes to no part.
+const (
+	home    = -1
+	nowhere = -2
+)
+
+// tried are the parts that a check has asked.
+func tried(parts ...int) (a Asked) {
+	for _, i := range parts {
+		a.Add(&limit.Part{Index: i})
+	}
+	return a
+}
+
+// sends sends an entry, and checks where it goes.
+func (k *known) sends(n limit.Tokens, asked Asked, want int) *limit.Part {
 	k.Helper()
-	p, ok := k.Choose(k.now, k.terms, n, tried)
-	got := p.At()
-	if !ok {
-		got = -1
+	p, ok := k.Choose(k.now, k.terms, n, Moving, asked)
+	got := home
+	switch {
+	case !ok:
+		got = nowhere
+	case p.At() > 0:
+		got = p.Index
 	}
 	if got != want {
-		k.Fatalf("for %d tokens, tried %b: part %d, want %d", n, tried, got, want)
+		k.Fatalf("for %d tokens, asked %+v: part %d, want %d", n, asked, got, want)
 	}
 	return p
+}
+
+// chooses checks where an entry would go that is not sent.
+func (k *known) chooses(n limit.Tokens, asked Asked, want int) *limit.Part {
+	k.Helper()
+	before := slices.Clone(k.mu.parts)
+	defer func() { k.mu.parts = before }()
+	return k.sends(n, asked, want)
+}
+
+// due is the touch that is due, of a table with that threshold.
+func (k *known) due(threshold int64) *limit.Part { return k.Spread.due(k.now, threshold, nil) }
+
+// told are the kinds of the events since the last call.
+func (k *known) told() (kinds []EventKind) {
+	for _, e := range k.Untold() {
+		kinds = append(kinds, e.Kind)
+	}
+	return kinds
 }

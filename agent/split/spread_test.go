@@ -12,49 +12,140 @@ import (
 // TestChoose: home while the bucket is whole; then the own part, if it may have what is needed, then the fullest that was not asked.
 func TestChoose(t *testing.T) {
 	k := spread(t, 80) // ten for each of eight
-	k.chooses(1, 0, 0)
-	k.chooses(1, 1, -1) // there is nothing else
-	k.reply(limit.Take, nil, k.divided(8), 10)
-	k.chooses(1, 0, 0)
-	home := k.chooses(1, 0, 0)
-	if home != nil {
-		t.Errorf("home is %+v, want nil", home)
+	for asked := range homeTries {
+		if p := k.chooses(1, Asked{Home: asked}, home); p != nil {
+			t.Errorf("home is %+v, want nil", p)
+		}
 	}
-	three, _ := k.Named(k.now, 3, k.mu.split.Start)
-	five, _ := k.Named(k.now, 5, k.mu.split.Start)
-	if three.Split.Ways != 8 || five.Index != 5 {
+	k.chooses(1, Asked{Home: homeTries}, nowhere) // there is nothing else
+	k.reply(limit.Take, nil, k.divided(8), 0)
+	k.chooses(1, Asked{Home: 1}, 0)
+	three, five := k.part(3), k.part(5)
+	if three.Split != k.mu.split || three.Split.Ways != 8 || three.Home || five.Index != 5 {
 		t.Fatalf("%+v, %+v", three, five)
 	}
 	for i := range 8 {
-		p, _ := k.Named(k.now, i, k.mu.split.Start)
-		k.reply(limit.Take, p, k.divided(8), 2)
+		k.has(i, 2)
 	}
-	k.reply(limit.Take, three, nil, 4)
-	k.reply(limit.Take, five, nil, 6)
-	k.chooses(1, 0, 0) // has enough
-	k.chooses(1, 1, 5)
-	k.chooses(1, 1|1<<5, 3)
-	k.chooses(1, 1|1<<5|1<<3, 1)
-	k.chooses(3, 1|1<<5|1<<3, -1)
-	k.chooses(3, 0, 5)  // the own one has too little
-	k.chooses(8, 0, 5)  // nobody has that: the one that will first
-	k.chooses(8, 1, -1) // and then nobody is asked any more
-	k.chooses(11, 0, 0) // more than any part holds is for home
-	k.chooses(11, 1, -1)
+	k.has(3, 4)
+	k.has(5, 6)
+	k.chooses(1, tried(), 0) // has enough
+	k.chooses(1, tried(0), 5)
+	k.chooses(1, tried(0, 5), 3)
+	k.chooses(1, tried(0, 5, 3), 1)
+	k.chooses(3, tried(0, 5, 3), nowhere)
+	k.chooses(3, tried(), 5)         // the own one has too little
+	k.chooses(8, tried(), 5)         // nobody has that: the one that will first
+	k.chooses(8, tried(0), nowhere)  // and then nobody is asked any more
+	k.chooses(11, tried(), 0)        // more than any part holds: one says no for all
+	k.chooses(11, tried(0), nowhere) // once
+}
 
-	// The own part moves on.
-	k.now += second
-	k.reply(limit.Take, nil, k.divided(8), 2)
-	k.chooses(1, 0, 1)
+// TestOwnPartMoves: an agent begins at a part for one Pace, and then at the next one; each agent moves at moments of its own, and they
+// spread over the parts.
+func TestOwnPartMoves(t *testing.T) {
+	const ways = 8
+	for _, pace := range []Pace{Moving, Staying} {
+		at, moments := map[int]bool{}, map[int64]bool{}
+		for seed := range uint64(64) {
+			k := spread(t, 80)
+			k.seed = seed * 0x9e3779b97f4a7c15
+			k.reply(limit.Take, nil, k.divided(ways), 0)
+			own := func(after int64) int {
+				p, _ := k.Choose(k.now+after, k.terms, 0, pace, tried())
+				return p.Index
+			}
+			first, moved := own(0), int64(-1)
+			for after := int64(0); after < int64(pace); after += 5 * ms {
+				switch is := own(after); {
+				case is == first && moved < 0:
+				case is == (first+1)%ways:
+					if moved < 0 {
+						moved = after
+					}
+				default:
+					t.Fatalf("seed %d: after %v at part %d, began at %d", seed, time.Duration(after), is, first)
+				}
+			}
+			if next := own(int64(pace)); next != (first+1)%ways {
+				t.Errorf("seed %d: after %v at part %d, began at %d", seed, time.Duration(pace), next, first)
+			}
+			at[first], moments[moved] = true, true
+		}
+		if len(at) < ways-1 || len(moments) < 16 {
+			t.Errorf("64 agents begin at %d parts, and move at %d moments", len(at), len(moments))
+		}
+	}
+}
+
+// TestPromises: what is on its way to a part counts as taken, until a reply says what is there. So the claims of one batch line up at
+// several parts.
+func TestPromises(t *testing.T) {
+	k := spread(t, 8)
+	k.reply(limit.Take, nil, k.divided(4), 0)
+	for i, want := range []int{0, 0, 1, 2, 3, 1, 2, 3} {
+		if p := k.sends(1, tried(), want); p.Index != want {
+			t.Errorf("claim %d: part %d", i, p.Index)
+		}
+	}
+	k.chooses(1, tried(0), nowhere)
+	k.has(2, 1) // two came back, and left one
+	k.chooses(1, tried(), 2)
+	k.fails(k.part(3), batcher.ErrOverloaded) // did not get there
+	k.chooses(2, tried(), 3)
+}
+
+// TestEmptyIsBelievedForAWhile: tokens may come back in ways that an agent does not see. A part of which nothing was heard for
+// 250 ms may have any number.
+func TestEmptyIsBelievedForAWhile(t *testing.T) {
+	k := spread(t, 80)
+	k.reply(limit.Take, nil, k.divided(4), 0)
+	for i := range 4 {
+		k.has(i, 0)
+	}
+	k.now += knownFor
+	k.chooses(1, tried(0), nowhere)
+	k.now++
+	k.has(2, 0)
+	k.chooses(1, tried(), 1) // the own one now
+	k.chooses(1, tried(1), 0)
+	k.chooses(1, tried(0, 1), 3)
+	k.chooses(1, tried(0, 1, 3), nowhere)
+	k.chooses(20, tried(0, 1), 3)
+	k.chooses(21, tried(), 0) // more than any holds
+}
+
+// TestUntried: a reset asks every part, whatever it may have.
+func TestUntried(t *testing.T) {
+	k := spread(t, 80)
+	if p, ok := k.Untried(k.now, tried()); p != nil || !ok {
+		t.Errorf("of a whole bucket: %+v, %v", p, ok)
+	}
+	if _, ok := k.Untried(k.now, Asked{Home: homeTries}); ok {
+		t.Error("home is asked without end")
+	}
+	k.reply(limit.Reset, nil, k.divided(4), 0)
+	k.has(2, 20)
+	k.fails(k.part(3), batcher.ErrNotRun)
+	asked := Asked{Home: 1}
+	for i := range 4 {
+		p, ok := k.Untried(k.now, asked)
+		if !ok || p.At() != i+1 {
+			t.Fatalf("after %d parts: %+v, %v", i, p, ok)
+		}
+		asked.Add(p)
+	}
+	if p, ok := k.Untried(k.now, asked); ok {
+		t.Errorf("after all: %+v", p)
+	}
 }
 
 // TestChooseRefills: what refilled since the last reply counts.
 func TestChooseRefills(t *testing.T) {
 	k := spread(t, 80)
 	k.reply(limit.Take, nil, k.divided(8), 0)
-	for i := 1; i < 8; i++ {
-		p, _ := k.Named(k.now, i, k.mu.split.Start)
-		k.reply(limit.Take, p, nil, 0)
+	for i := range 8 {
+		k.has(i, 0)
 	}
 	each := 6 * time.Minute // ten an hour
 	if got := k.Wait(k.now, 1); got < each || got > each+time.Microsecond {
@@ -63,6 +154,9 @@ func TestChooseRefills(t *testing.T) {
 	if got := k.Wait(k.now, 3); got < 3*each || got > 3*each+time.Microsecond {
 		t.Errorf("wait for three %v, want %v", got, 3*each)
 	}
+	if got := k.Wait(k.now, 11); got != wholeSoon {
+		t.Errorf("wait for more than a part holds %v, want %v", got, wholeSoon)
+	}
 	wait := int64(k.Wait(k.now, 1))
 	if n := k.mu.parts[2].tokens(k.now + wait - ms); n != 0 {
 		t.Errorf("%d tokens before the wait is over", n)
@@ -70,50 +164,86 @@ func TestChooseRefills(t *testing.T) {
 	if n := k.mu.parts[2].tokens(k.now + wait); n != 1 {
 		t.Errorf("%d tokens when the wait is over, want 1", n)
 	}
-	if level := k.Level(k.now+wait, 0, k.terms.Part(8, 0).Depth); k.terms.Remaining(level) != 7 {
-		t.Errorf("%d tokens in all but the first, want 7", k.terms.Remaining(level))
+}
+
+// TestLevel is that of the whole bucket with what all parts have: of the one that was asked by what it said, if it did.
+func TestLevel(t *testing.T) {
+	k := spread(t, 80)
+	if got := k.Level(k.now, nil, 5, true); got != 5 {
+		t.Errorf("while it is whole: %d, want 5", got)
+	}
+	k.reply(limit.Take, nil, k.divided(8), 0)
+	for i := range 8 {
+		k.has(i, 1)
+	}
+	p := k.part(3)
+	part := k.terms.Part(8, 3)
+	for _, tt := range []struct {
+		level limit.Ticks
+		heard bool
+		want  limit.Tokens
+	}{{part.Depth, true, 7}, {0, true, 17}, {0, false, 8}, {part.Depth, false, 8}} {
+		if got := k.terms.Remaining(k.Level(k.now, p, tt.level, tt.heard)); got != tt.want {
+			t.Errorf("at level %d, heard %v: %d tokens, want %d", tt.level, tt.heard, got, tt.want)
+		}
+	}
+	if got := k.Level(k.now, nil, 5, true); got != 5 {
+		t.Errorf("of home: %d, want 5", got)
+	}
+	for i := range 8 {
+		k.has(i, 0)
+	}
+	if got := k.Level(k.now, p, part.Depth+7, true); got != part.Depth+7 {
+		t.Errorf("in debt: %d, want %d", got, part.Depth+7)
+	}
+	if got := k.Level(k.now, p, part.Depth+7, false); got != k.terms.Depth {
+		t.Errorf("not heard, and all others empty: %d, want %d", got, k.terms.Depth)
 	}
 }
 
-// TestFailingPart is passed over for a second, and asked again then; if all fail, the own one is asked.
+// TestFailingPart is passed over for a second, and asked again then, by one entry; if all fail, the own one is asked.
 func TestFailingPart(t *testing.T) {
 	k := spread(t, 80)
-	k.reply(limit.Take, nil, k.divided(4), 20)
-	k.fails(nil, batcher.ErrNotRun)
-	k.chooses(1, 0, 1)
+	k.reply(limit.Take, nil, k.divided(4), 0)
+	k.fails(k.part(0), batcher.ErrNotRun)
+	k.chooses(1, tried(), 1)
 	k.now += second - 1
-	k.chooses(1, 0, 1)
-	k.now++ // 129 s: the own part is the next one
-	k.chooses(1, 0, 1)
+	k.chooses(1, tried(1, 2, 3), nowhere)
+	k.now++ // 129 s: the own part is the first one again
+	probe := k.sends(1, tried(), 0)
+	k.chooses(1, tried(), 1) // one is enough to find out
+	k.chooses(1, tried(1, 2, 3), nowhere)
+	k.reply(limit.Take, probe, nil, 19)
+	k.chooses(1, tried(), 0)
 	for i := range 4 {
-		p, _ := k.Named(k.now, i, k.mu.split.Start)
-		k.fails(p, batcher.ErrUnknown)
+		k.fails(k.part(i), batcher.ErrUnknown)
 	}
-	k.chooses(1, 0, 1)
-	k.chooses(1, 2, -1)
+	k.chooses(1, tried(), 0)
+	k.chooses(1, tried(0), nowhere)
 	if got := k.Wait(k.now, 1); got <= 0 {
 		t.Errorf("wait %v", got)
 	}
 	// A cell that is damaged, or a queue that is full here, says nothing of the master.
 	k.now += second
-	p, _ := k.Named(k.now, 2, k.mu.split.Start)
-	k.fails(p, batcher.ErrDamaged)
-	k.fails(p, batcher.ErrOverloaded)
-	k.chooses(1, 0, 2)
+	for _, err := range []error{batcher.ErrDamaged, batcher.ErrOverloaded, batcher.ErrClosed} {
+		k.has(0, 10)
+		k.fails(k.part(0), err)
+		k.chooses(1, tried(), 0)
+	}
 }
 
 // TestLateReplies: what an earlier call brings later changes nothing, neither of a part nor of the division.
 func TestLateReplies(t *testing.T) {
 	k := spread(t, 80)
-	split := k.divided(4)
-	k.replyOf(10, limit.Take, nil, split, 7)
-	one, _ := k.Named(k.now, 1, split.Start)
+	k.replyOf(10, limit.Take, nil, k.divided(4), 0)
+	one := k.part(1)
 	k.replyOf(5, limit.Take, one, nil, 3)
 	k.replyOf(4, limit.Take, one, nil, 9)
 	if n := k.mu.parts[1].tokens(k.now); n != 3 {
 		t.Errorf("part 1 has %d tokens, want 3", n)
 	}
 	k.replyOf(5, limit.Take, one, nil, 2) // another claim of that call, after it
+	k.replyOf(5, limit.Take, one, nil, 3) // and one before it
 	if n := k.mu.parts[1].tokens(k.now); n != 2 {
 		t.Errorf("part 1 has %d tokens, want 2", n)
 	}
@@ -123,9 +253,12 @@ func TestLateReplies(t *testing.T) {
 	if e := k.replyOf(11, limit.Take, nil, nil, 80); e != EventEnded || k.Ways() != 1 {
 		t.Errorf("a new one: %q, %d ways", e, k.Ways())
 	}
+	if n := k.mu.ops; n != 5 { // the last two claims on the part were of a call that had counted
+		t.Errorf("%d entries, want 5", n)
+	}
 }
 
-// TestEvents: each change is an event once.
+// TestEvents: each change is an event once, in order. Of a split that another one follows the end is told too.
 func TestEvents(t *testing.T) {
 	k := spread(t, 80)
 	split := k.divided(4)
@@ -136,215 +269,117 @@ func TestEvents(t *testing.T) {
 	later := *split
 	later.Start += 5_000_000
 	later.Until += 5_000_000
+	last := later
+	last.Start, last.Ways = later.Start+5_000_000, 8
 	for i, step := range []struct {
 		say  *batcher.Split
-		want EventKind
+		want []EventKind
 		ways int
 	}{
-		{nil, "", 1}, {split, EventSplit, 4}, {split, "", 4}, {&whole, EventEnded, 1}, {&whole, "", 1}, {nil, "", 1},
-		{&later, EventSplit, 4}, {&later, "", 4},
+		{nil, nil, 1}, {split, []EventKind{EventSplit}, 4}, {split, nil, 4}, {&whole, []EventKind{EventEnded}, 1}, {&whole, nil, 1}, {nil, nil, 1},
+		{&later, []EventKind{EventSplit}, 4}, {&later, nil, 4}, {&last, []EventKind{EventEnded, EventSplit}, 8}, {nil, []EventKind{EventEnded}, 1},
+		{split, []EventKind{EventSplit}, 4}, {&closing, nil, 4}, {&last, []EventKind{EventMerged, EventSplit}, 8}, {nil, []EventKind{EventEnded}, 1},
+		{split, []EventKind{EventSplit}, 4}, {&closing, nil, 4}, {&whole, []EventKind{EventMerged}, 1},
 	} {
-		if e := k.reply(limit.Take, nil, step.say, 1); e != step.want || k.Ways() != step.ways {
-			t.Errorf("step %d: %q and %d ways, want %q and %d", i, e, k.Ways(), step.want, step.ways)
+		e, all := k.reply(limit.Take, nil, step.say, 1), k.told()
+		if !slices.Equal(all, step.want) || k.Ways() != step.ways {
+			t.Errorf("step %d: %q and %d ways, want %q and %d", i, all, k.Ways(), step.want, step.ways)
+		}
+		if len(all) > 0 && e != all[len(all)-1] || len(all) == 0 && e != "" {
+			t.Errorf("step %d: %q is what it is now, of %q", i, e, all)
 		}
 	}
-	k = spread(t, 80)
-	k.reply(limit.Take, nil, split, 1)
-	k.reply(limit.Take, nil, &closing, 1)
-	if e := k.reply(limit.Take, nil, &whole, 1); e != EventMerged {
-		t.Errorf("after it was closing: %q", e)
+	if got, want := k.totals(), (Totals{Split: 6, Merged: 2, Ended: 4}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 
-// TestRefusedGoesHome: after a sub-bucket refused, home is asked, and asked for news at once; what it says counts.
+// TestEventsSayOfWhich: what is told of an end is what was known of the split that ended.
+func TestEventsSayOfWhich(t *testing.T) {
+	k := spread(t, 80)
+	first := k.divided(4)
+	k.reply(limit.Take, nil, first, 0)
+	k.has(1, 7)
+	k.now += second
+	closing := *first
+	closing.Closing = true
+	k.reply(limit.Touch, nil, &closing, 0)
+	then := k.divided(8)
+	k.reply(limit.Touch, nil, then, 0)
+	all := k.Untold()
+	if len(all) != 3 {
+		t.Fatalf("%d events", len(all))
+	}
+	for i, want := range []struct {
+		kind    EventKind
+		ways    int
+		since   int64
+		closing bool
+	}{{EventSplit, 4, first.Start, false}, {EventMerged, 4, first.Start, true}, {EventSplit, 8, then.Start, false}} {
+		e := all[i]
+		if e.Kind != want.kind || e.Info.Ways != want.ways || len(e.Info.Parts) != want.ways || !e.Info.Since.Equal(time.UnixMicro(want.since)) || e.Info.Closing != want.closing {
+			t.Errorf("event %d: %+v, want %+v", i, e, want)
+		}
+		if string(e.Info.ID) != "b" || e.Info.Bucket != k.Bucket {
+			t.Errorf("event %d is of %q", i, e.Info.ID)
+		}
+	}
+	if p := all[1].Info.Parts[1]; p.Remaining != 7 || p.Ops != 1 || p.Part.Split.Start != first.Start {
+		t.Errorf("part 1 in the end: %+v", p)
+	}
+}
+
+// TestRefusedGoesHome: after a part refused, home is asked, and asked for news at once; what it says counts.
 func TestRefusedGoesHome(t *testing.T) {
 	k := spread(t, 80)
 	split := k.divided(4)
 	k.reply(limit.Take, nil, split, 0)
-	one := k.chooses(1, 0, 1)
+	one := k.part(1)
 	k.now += touchPause
-	if p := k.due(k.now, 100); p != nil {
+	if p := k.due(100); p != nil {
 		t.Fatalf("it touches home %v after it was divided", time.Duration(touchPause))
 	}
 	k.fails(one, batcher.ErrStale)
-	k.chooses(1, 2, 0)
-	if p := k.due(k.now, 100); p == nil || p.Split.Start != split.Start {
+	k.chooses(1, tried(1), home)
+	if got := k.totals().Refused; got != 1 {
+		t.Errorf("refused %d times, want once", got)
+	}
+	if p := k.due(100); p == nil || p.Split.Start != split.Start || !p.Home || p.At() != 0 {
 		t.Errorf("no touch after a refusal: %+v", p)
 	}
 	if _, ok := k.Named(k.now, 1, split.Start); ok {
 		t.Error("a part that refused is named")
 	}
 	k.reply(limit.Touch, nil, split, 0)
-	k.chooses(1, 0, 1)
+	k.chooses(1, tried(), 0)
 	// A refusal of an older split is no news.
 	old := *one
 	old.Split.Start--
 	k.fails(&old, batcher.ErrStale)
-	k.chooses(1, 0, 1)
+	k.chooses(1, tried(), 0)
+	if _, ok := k.Named(k.now, 1, old.Split.Start); ok {
+		t.Error("a part of another split is named")
+	}
 }
 
-// TestEndIsKnown: from the end on by home's clock, less the margin, sub-buckets are not asked.
+// TestEndIsKnown: from the end on by home's clock, less the margin, parts are not asked.
 func TestEndIsKnown(t *testing.T) {
 	k := spread(t, 80)
 	split := k.divided(4)
 	k.reply(limit.Take, nil, split, 0)
 	k.now += int64(limit.SplitTTL) - 1
 	k.fails(nil, batcher.ErrNotRun) // home does not answer
-	k.chooses(1, 0, 2)              // the own part, in that second
+	k.chooses(1, tried(), 3)        // the own part, at that time
 	k.now++
-	k.chooses(1, 0, 0)
-	if _, ok := k.Untried(k.now, 1); ok {
+	k.chooses(1, tried(), home)
+	if p, ok := k.Untried(k.now, tried(0)); p != nil || !ok {
+		t.Errorf("after the end, untried is %+v", p)
+	}
+	if _, ok := k.Named(k.now, 1, split.Start); ok {
 		t.Error("a part is named after the end")
 	}
-	if p := k.due(k.now, 100); p == nil {
+	if p := k.due(100); p == nil {
 		t.Error("home is not asked for news")
-	}
-}
-
-// TestTouchWhole: home hears of the load after 32 entries, at most every 20 ms.
-func TestTouchWhole(t *testing.T) {
-	k := spread(t, 80)
-	split := (*batcher.Split)(nil)
-	k.now += second
-	for range touchOps - 1 {
-		k.reply(limit.Take, nil, split, 1)
-	}
-	if p := k.due(k.now, 100); p != nil {
-		t.Fatalf("after %d entries: %+v", touchOps-1, p)
-	}
-	k.replyOf(k.call, limit.Take, nil, split, 1) // another claim of that entry
-	if p := k.due(k.now, 100); p != nil {
-		t.Fatalf("a second claim counts as an entry: %+v", p)
-	}
-	k.reply(limit.Take, nil, split, 1)
-	if p := k.due(k.now, 0); p != nil {
-		t.Errorf("without a threshold: %+v", p)
-	}
-	k.KeepWhole(true)
-	if p := k.due(k.now, 100); p != nil {
-		t.Errorf("of a rule that is not to be split: %+v", p)
-	}
-	k.KeepWhole(false)
-	if p := k.due(k.now, 100); p == nil || p.Ops != touchOps || p.Threshold != 100 || p.End || p.Split != (limit.Split{}) {
-		t.Fatalf("after %d entries: %+v", touchOps, p)
-	}
-	for range 2 * touchOps {
-		k.reply(limit.Take, nil, split, 1)
-	}
-	k.now += touchPause - 1
-	if p := k.due(k.now, 100); p != nil {
-		t.Errorf("too soon: %+v", p)
-	}
-	k.now++
-	if p := k.due(k.now, 100); p == nil || p.Ops != 2*touchOps {
-		t.Errorf("in time: %+v", p)
-	}
-}
-
-// TestTouchDivided: twice a second, as long as somebody uses it, with the entries on all parts.
-func TestTouchDivided(t *testing.T) {
-	k := spread(t, 80)
-	split := k.divided(4)
-	k.reply(limit.Take, nil, split, 20)
-	k.due(k.now+second, 100)
-	k.now += second
-	for i := range 4 {
-		p, _ := k.Named(k.now, i, split.Start)
-		k.reply(limit.Take, p, split, 20)
-	}
-	k.chooses(1, 0, 1)
-	k.now += touchEvery - 1
-	if p := k.due(k.now, 100); p != nil {
-		t.Errorf("too soon: %+v", p)
-	}
-	k.now++
-	if p := k.due(k.now, 100); p == nil || p.Ops != 4 || p.Split != split.Split {
-		t.Errorf("in time: %+v", p)
-	}
-	k.now += second
-	k.KeepWhole(true)
-	if p := k.due(k.now, 100); p == nil || !p.End {
-		t.Errorf("of a rule that is not to be split any more: %+v", p)
-	}
-	k.KeepWhole(false)
-	// Nobody uses it any more: it ends by itself.
-	still := *split
-	still.Left = time.Hour
-	k.reply(limit.Take, nil, &still, 20)
-	k.now += idleAfter
-	if p := k.due(k.now, 100); p != nil {
-		t.Errorf("unused: %+v", p)
-	}
-}
-
-// TestMerge: of a closing split all other parts are closed, once; what they had is told home when all have answered. A part that
-// does not makes it come to nothing, and it is tried again.
-func TestMerge(t *testing.T) {
-	k := spread(t, 80)
-	split := k.divided(4)
-	k.reply(limit.Take, nil, split, 0)
-	if parts := k.beginMerge(k.now); parts != nil {
-		t.Fatalf("it closes %v of a split that is not closing", parts)
-	}
-	closing := *split
-	closing.Closing = true
-	k.reply(limit.Touch, nil, &closing, 0)
-	at := k.now + mergeSpread
-	parts := k.beginMerge(at)
-	var indexes []int
-	for _, p := range parts {
-		indexes = append(indexes, p.At())
-	}
-	if !slices.Equal(indexes, []int{1, 2, 3}) {
-		t.Fatalf("it closes %v", indexes)
-	}
-	if again := k.beginMerge(at + second); again != nil {
-		t.Errorf("it closes %v while it closes", again)
-	}
-	closed := func(i int, err error) (*limit.Part, limit.Tokens) {
-		c := &batcher.Claim{Terms: k.terms, Op: limit.Close, Part: parts[i], Err: err}
-		if err == nil {
-			c.Out = limit.Outcome{Granted: 2, Level: 1000}
-		}
-		return k.closed(c, at, 100)
-	}
-	for i, err := range []error{nil, batcher.ErrUnknown, nil} {
-		if p, _ := closed(i, err); p != nil {
-			t.Fatalf("answer %d: it tells home %+v", i, p)
-		}
-	}
-	if p, _ := closed(2, nil); p != nil {
-		t.Errorf("an answer more: %+v", p)
-	}
-	if parts = k.beginMerge(at + mergeAgain - 1); parts != nil {
-		t.Errorf("it tries again too soon")
-	}
-	if parts = k.beginMerge(at + mergeAgain); len(parts) != 3 {
-		t.Fatalf("it does not try again: %v", parts)
-	}
-	closed(0, nil)
-	closed(1, nil)
-	p, out := closed(2, nil)
-	if p == nil || p.Free != 3000 || out != 6 || p.Split.Start != split.Start || p.End {
-		t.Errorf("it tells home %+v and %d on lease", p, out)
-	}
-}
-
-// TestOver: a Spread is forgotten when nobody uses it, and not before its split is over.
-func TestOver(t *testing.T) {
-	k := spread(t, 80)
-	if k.over(k.now + idleAfter) {
-		t.Error("it is over too soon")
-	}
-	if !k.over(k.now + idleAfter + 1) {
-		t.Error("unused, and not over")
-	}
-	long := k.divided(4)
-	long.Left = 10*time.Second + limit.SplitMargin
-	k.reply(limit.Take, nil, long, 1)
-	end := k.now + 10*second + int64(limit.SplitMargin)
-	if k.over(end-1) || !k.over(end) {
-		t.Error("it is over when its split is, and the margin")
 	}
 }
 
@@ -356,17 +391,24 @@ func TestOtherTerms(t *testing.T) {
 	if less.Class != k.terms.Class {
 		t.Fatalf("%v and %v", less.Class, k.terms.Class)
 	}
-	k.Choose(k.now, less, 1, 0)
+	k.Choose(k.now, less, 1, Moving, tried())
 	if k.Ways() != 4 || k.mu.parts[0].terms.Burst != 1 || k.mu.parts[3].terms.Burst != 0 {
 		t.Errorf("%d ways, bursts of %d and %d", k.Ways(), k.mu.parts[0].terms.Burst, k.mu.parts[3].terms.Burst)
 	}
-	for tried := range uint64(8) {
-		if p, ok := k.Choose(k.now, less, 1, tried); ok && p.At() == 3 {
-			t.Errorf("tried %b: the part without burst is asked", tried)
+	for mask := range uint64(8) {
+		if p, ok := k.Choose(k.now, less, 1, Moving, Asked{Parts: mask}); ok && p.At() > 0 && p.Index == 3 {
+			t.Errorf("tried %b: the part without burst is asked", mask)
 		}
 	}
-	k.Choose(k.now, termsOf(t, 80, time.Second), 1, 0)
-	if k.Ways() != 1 {
-		t.Errorf("%d ways of another cell", k.Ways())
+	if got := k.told(); !slices.Equal(got, []EventKind{EventSplit}) {
+		t.Errorf("%v, want it divided still", got)
+	}
+	k.Choose(k.now, termsOf(t, 80, time.Second), 1, Moving, tried())
+	if got := k.told(); k.Ways() != 1 || !slices.Equal(got, []EventKind{EventEnded}) {
+		t.Errorf("%d ways of another cell, and it tells of %v", k.Ways(), got)
+	}
+	// What comes late of the cell that is not used any more is no news of the other one.
+	if e := k.reply(limit.Take, nil, k.divided(4), 0); e != "" || k.Ways() != 1 {
+		t.Errorf("%q, %d ways", e, k.Ways())
 	}
 }

@@ -83,7 +83,7 @@ func TestTableIsBounded(t *testing.T) {
 	}
 }
 
-// TestTableSplitsAndMerges: the touch that split a bucket is followed by a look at every sub-bucket; a closing one by closes and
+// TestTableSplitsAndMerges: the touch that split a bucket is followed by a look at every part; a closing split by closes and
 // a merge; and each change is told once.
 func TestTableSplitsAndMerges(t *testing.T) {
 	terms := termsOf(t, 80, time.Hour)
@@ -107,11 +107,11 @@ func TestTableSplitsAndMerges(t *testing.T) {
 	}
 	split := k.divided(4)
 	done(sent[0], split)
-	if sent = c.take(); len(sent) != 3 {
+	if sent = c.take(); len(sent) != 4 {
 		t.Fatalf("after the split %d claims", len(sent))
 	}
 	for i, claim := range sent {
-		if claim.Op != limit.TakePartial || claim.N != 0 || claim.Part.Index != i+1 {
+		if claim.Op != limit.TakePartial || claim.N != 0 || claim.Part.At() != i+1 || claim.Part.Split != split.Split {
 			t.Errorf("look %d: %+v of %+v", i, claim, claim.Part)
 		}
 		done(claim, nil)
@@ -129,14 +129,17 @@ func TestTableSplitsAndMerges(t *testing.T) {
 	done(sent[0], &closing)
 	c.now.Add(mergeSpread)
 	c.Tend()
-	if sent = c.take(); len(sent) != 3 || sent[0].Op != limit.Close {
+	if sent = c.take(); len(sent) != 4 || sent[0].Op != limit.Close {
 		t.Fatalf("sent %+v", sent)
 	}
+	free := limit.Ticks(0)
 	for _, claim := range sent {
 		claim.Out = limit.Outcome{Granted: 1, Level: 5}
+		part := terms.Part(4, claim.Part.Index)
+		free += terms.FromPart(&part, 5)
 		done(claim, nil)
 	}
-	if sent = c.take(); len(sent) != 1 || sent[0].Op != limit.Merge || sent[0].N != 3 || sent[0].Part.Free != 15 {
+	if sent = c.take(); len(sent) != 1 || sent[0].Op != limit.Merge || sent[0].N != 4 || sent[0].Part.Free != free || sent[0].Part.At() != 0 {
 		t.Fatalf("sent %+v", sent)
 	}
 	whole := *split
@@ -148,6 +151,97 @@ func TestTableSplitsAndMerges(t *testing.T) {
 	if len(c.events) != 2 || c.events[0].Kind != EventSplit || c.events[1].Kind != EventMerged {
 		t.Errorf("%+v", c.events)
 	}
+	for _, e := range c.events {
+		if e.Info.Ways != 4 || !e.Info.Since.Equal(time.UnixMicro(split.Start)) {
+			t.Errorf("%s tells of %+v", e.Kind, e.Info)
+		}
+	}
+}
+
+// TestTableTellsTheRest: an agent that slept through the end of a split hears of the next one, and tells of both; one whose rule has
+// terms of another class now tells of the end with the next tending, and one that forgets a split tells of its end.
+func TestTableTellsTheRest(t *testing.T) {
+	terms := termsOf(t, 80, time.Hour)
+	c := count(Config{Threshold: 100})
+	id, b := bucketOf(0)
+	s := c.Watch(id, &b, terms, false)
+	k := &known{terms: terms, now: 128 * second}
+	first := k.divided(4)
+	k.now += 10 * second
+	next := k.divided(8)
+	k.now += 10 * second
+	last := k.divided(4)
+	call := uint64(0)
+	says := func(say *batcher.Split) {
+		call++
+		c.Learn(s, &batcher.Claim{Terms: s.terms(), Op: limit.Take, Split: say, Call: call, Err: batcher.ErrStale})
+	}
+	says(first)
+	says(next)
+	s.Choose(c.now.Load(), termsOf(t, 80, time.Second), 1, Moving, tried())
+	c.Tend()
+	says(last)
+	c.Clear()
+	want := []struct {
+		kind EventKind
+		of   *batcher.Split
+	}{{EventSplit, first}, {EventEnded, first}, {EventSplit, next}, {EventEnded, next}, {EventSplit, last}, {EventEnded, last}}
+	if len(c.events) != len(want) {
+		t.Fatalf("%d events, want %d: %+v", len(c.events), len(want), c.events)
+	}
+	for i, w := range want {
+		if e := c.events[i]; e.Kind != w.kind || e.Info.Ways != w.of.Ways || !e.Info.Since.Equal(time.UnixMicro(w.of.Start)) {
+			t.Errorf("event %d: %s of %+v, want %s of %+v", i, e.Kind, e.Info, w.kind, w.of.Split)
+		}
+	}
+	if got := c.Stats(); got.Split != 3 || got.Ended != 3 || got.Merged != 0 || got.Active != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestTouchesNeedDivision: a store that cannot divide is told of no load, and what it would have been told is told once it can.
+func TestTouchesNeedDivision(t *testing.T) {
+	terms := termsOf(t, 80, time.Hour)
+	can := false
+	c := count(Config{Threshold: 100, Divisible: func() bool { return can }})
+	id, b := bucketOf(0)
+	s := c.Watch(id, &b, terms, false)
+	c.now.Add(second)
+	for i := range touchOps {
+		c.Learn(s, &batcher.Claim{Terms: terms, Op: limit.Take, Call: uint64(i + 1)})
+	}
+	c.Tend()
+	if sent := c.take(); c.Stats().Touches != 0 || len(sent) != 0 {
+		t.Errorf("%d touches counted, %d sent", c.Stats().Touches, len(sent))
+	}
+	can = true
+	c.Tend()
+	if sent := c.take(); c.Stats().Touches != 1 || len(sent) != 1 || sent[0].Part.Ops != touchOps {
+		t.Errorf("%d touches counted, sent %+v", c.Stats().Touches, sent)
+	}
+}
+
+// TestLearnAllocates nothing while nothing is due: it is called for every reply on a watched bucket.
+func TestLearnAllocates(t *testing.T) {
+	terms := termsOf(t, 80, time.Hour)
+	c := count(Config{Threshold: 100})
+	id, b := bucketOf(0)
+	s := c.Watch(id, &b, terms, false)
+	k := &known{Spread: s, T: t, terms: terms, now: c.now.Load()}
+	claim := &batcher.Claim{Terms: terms, Op: limit.Take, Call: 1}
+	check := func(what string) {
+		t.Helper()
+		if got := testing.AllocsPerRun(10, func() { c.Learn(s, claim) }); got != 0 {
+			t.Errorf("%s: %v allocations", what, got)
+		}
+	}
+	check("whole")
+	split := k.divided(4)
+	c.Learn(s, &batcher.Claim{Terms: terms, Op: limit.Take, Call: 2, Split: split, Err: batcher.ErrStale})
+	claim = &batcher.Claim{Terms: terms, Op: limit.Take, Call: 1, Part: k.part(2)}
+	check("a part")
+	claim = &batcher.Claim{Terms: terms, Op: limit.Take, Call: 3, Split: split, Err: batcher.ErrStale}
+	check("home")
 }
 
 // TestTableCannotSend: a merge whose closes are not taken is tried again.
@@ -173,8 +267,8 @@ func TestTableCannotSend(t *testing.T) {
 			closes++
 		}
 	}
-	if closes != 3 {
-		t.Errorf("%d closes, want 3", closes)
+	if closes != 4 {
+		t.Errorf("%d closes, want 4", closes)
 	}
 }
 
@@ -197,7 +291,8 @@ func TestTableStress(t *testing.T) {
 				}
 				k := &known{terms: terms, now: now}
 				claim := &batcher.Claim{Terms: terms, Op: limit.Take, Call: uint64(now)}
-				claim.Part, _ = s.Choose(now, terms, limit.Tokens(r.IntN(12)), uint64(r.IntN(256)))
+				pace := []Pace{Moving, Staying}[r.IntN(2)]
+				claim.Part, _ = s.Choose(now, terms, limit.Tokens(r.IntN(12)), pace, Asked{Home: r.IntN(3), Parts: uint64(r.IntN(16))})
 				if claim.Part == nil {
 					claim.Split = k.divided(4)
 					switch claim.Split.Closing = r.IntN(10) == 0; r.IntN(5) {
@@ -207,11 +302,16 @@ func TestTableStress(t *testing.T) {
 						claim.Split = nil
 					}
 				}
-				if claim.Err = []error{nil, nil, nil, batcher.ErrStale, batcher.ErrNotRun, batcher.ErrUnknown}[r.IntN(6)]; claim.Part == nil && claim.Err == batcher.ErrStale {
-					claim.Err = nil // home refuses nobody
+				switch claim.Err = []error{nil, nil, nil, batcher.ErrStale, batcher.ErrNotRun, batcher.ErrUnknown}[r.IntN(6)]; {
+				case claim.Part == nil && claim.Split != nil && claim.Split.Ways > 0 && claim.Err == nil:
+					claim.Err = batcher.ErrStale
+				case claim.Part == nil && claim.Err == batcher.ErrStale:
+					claim.Err = nil // home refuses nobody while it is whole
 				}
 				c.Learn(s, claim)
-				s.Level(now, 0, 5)
+				s.Level(now, claim.Part, 5, claim.Err == nil)
+				s.Named(now, r.IntN(4), 0)
+				s.Untried(now, Asked{})
 				s.Wait(now, 1)
 				c.Divided()
 				for _, sent := range c.take() {
@@ -228,7 +328,20 @@ func TestTableStress(t *testing.T) {
 	}
 	wg.Wait()
 	c.Clear()
-	if got := c.Stats(); got.Active != 0 || c.count.Load() != 0 || got.Split == 0 {
+	if got := c.Stats(); got.Active != 0 || c.count.Load() != 0 || got.Split == 0 || got.Split != got.Merged+got.Ended {
 		t.Errorf("%+v", got)
+	}
+	open := map[limit.Sum]time.Time{}
+	for _, e := range c.events {
+		since, is := open[e.Info.Bucket.Sum()]
+		if is == (e.Kind == EventSplit) || is && !since.Equal(e.Info.Since) {
+			t.Fatalf("%s of %v, with a split of %v, %v", e.Kind, e.Info.Since, since, is)
+		}
+		if delete(open, e.Info.Bucket.Sum()); !is {
+			open[e.Info.Bucket.Sum()] = e.Info.Since
+		}
+	}
+	if len(open) > 0 {
+		t.Errorf("%d splits have no end", len(open))
 	}
 }
