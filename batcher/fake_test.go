@@ -211,7 +211,7 @@ func (b *bench) askWith(ctx context.Context, claim batcher.Claim) *caller {
 	g, c := b.Group(), &caller{done: make(chan struct{})}
 	own := g.Claim()
 	own.Bucket, own.Terms, own.Op, own.N = claim.Bucket, claim.Terms, claim.Op, claim.N
-	own.Deadline, own.Keep = claim.Deadline, claim.Keep
+	own.Deadline, own.Keep, own.Part = claim.Deadline, claim.Keep, claim.Part
 	start := time.Now()
 	g.Submit()
 	go func() {
