@@ -152,15 +152,14 @@ type entryShape struct {
 	entry   batcher.Entry
 }
 
-// entrySplit is the split of the divided buckets, as agents know it, but for its times.
+// entrySplit is the split of the divided buckets, as agents know it, but for its times: it lasts as long as parts allow.
 var entrySplit = limit.Split{Ways: 8, Stride: 8}
 
 var entryShapes = []entryShape{
 	{"take", false, batcher.Entry{Op: limit.Take, N: 1}},
 	{"lease", false, batcher.Entry{Op: limit.Lease, N: 10, Ask: limit.Ask{Take: 1, Presence: 1}}},
-	{"take-at-home", true, batcher.Entry{Op: limit.Take, N: 1}},
-	{"lease-at-home", true, batcher.Entry{Op: limit.Lease, N: 10, Ask: limit.Ask{Take: 1, Presence: 1}}},
-	{"touch", true, batcher.Entry{Op: limit.Touch, Part: &limit.Part{Ops: 1, Threshold: 1, Ways: 8, Stride: 8}}},
+	{"touch", true, batcher.Entry{Op: limit.Touch, Part: &limit.Part{Home: true, Ops: 1, Threshold: 1, Ways: 8, Stride: 8}}},
+	{"refused-at-home", true, batcher.Entry{Op: limit.Take, N: 1}},
 	{"take-of-part", true, batcher.Entry{Op: limit.Take, N: 1, Part: &limit.Part{Index: 3}}},
 	{"lease-of-part", true, batcher.Entry{Op: limit.Lease, N: 10, Ask: limit.Ask{Take: 1, Presence: 1}, Part: &limit.Part{Index: 3}}},
 }
@@ -192,7 +191,7 @@ func (s *costServer) pass(b *testing.B, script string, m entryShape, entries int
 	redistest.Must(b, err)
 	split := entrySplit
 	split.Start = time.Now().UnixMicro()
-	split.Until = split.Start + limit.SplitTTL.Microseconds()
+	split.Until = split.Start + (limit.SplitTTL + limit.MaxSkew/2).Microseconds()
 	build := func(shape batcher.Entry) callBuilder {
 		if shape.Part != nil {
 			part := *shape.Part
@@ -224,7 +223,7 @@ func (s *costServer) pass(b *testing.B, script string, m entryShape, entries int
 		ids[i] = i
 	}
 	if m.divided {
-		debitPass(b, s.client, build(entryShapes[4].entry), ids)
+		debitPass(b, s.client, build(entryShapes[2].entry), ids)
 	}
 	debitPass(b, s.client, build(m.entry), ids)
 	return debitPass(b, s.client, build(m.entry), ids)
