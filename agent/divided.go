@@ -12,7 +12,7 @@ import (
 )
 
 // In this file is what a batch does with buckets that are divided: where its claims go, and that they go on to other
-// sub-buckets before a check is denied.
+// parts before a check is denied.
 
 // watch counts a check of an exact rule for the tracker, and has a hot bucket watched. Those of other rules
 // are counted by the desk.

@@ -25,9 +25,9 @@ const (
 
 	// Touch tells home of the load on the bucket, and asks how it is divided. It takes no tokens.
 	Touch Op = 7
-	// Close ends a sub-bucket. It may be repeated.
+	// Close ends a part. It may be repeated.
 	Close Op = 8
-	// Merge brings home what the closed sub-buckets had.
+	// Merge brings home what the closed parts had.
 	Merge Op = 9
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/spillgate/spillgate/limit"
 )
 
-// A bucket is divided so that its sub-buckets lie on as many masters as there are. Sub-bucket i lies i*stride tags
+// A bucket is divided so that its parts lie on as many masters as there are. Part i lies i*stride tags
 // after home (layout.placePart), and which stride does it well depends on how the slots are spread over the masters and
 // on the home. It is looked for when a tag is first asked about, and kept until slots move. Agents that
 // choose differently, for they know different topologies, do no harm: home takes one division, and the split carries it.

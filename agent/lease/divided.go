@@ -29,9 +29,9 @@ func (d *Desk) divided(h *Holding, c *batcher.Claim, a *Answer) {
 // otherwise is charged there.
 func (d *Desk) sendCharge(b *limit.Bucket, c *Check, now int64) error {
 	claim := &batcher.Claim{Bucket: *b, Terms: c.Terms, Op: limit.Charge, N: c.N, Lazy: true}
-	var asked split.Asked
+	whole, asked := c.Whole, new(split.Asked) // c stays on its caller's stack
 	claim.Done = func(done *batcher.Claim) {
-		again, ok := d.elsewhere(done, c.Whole, &asked)
+		again, ok := d.elsewhere(done, whole, asked)
 		if ok {
 			again.Done = claim.Done
 			ok = d.cfg.Send(again) == nil

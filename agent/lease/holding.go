@@ -266,8 +266,8 @@ func (h *Holding) requestLocked(now int64, need limit.Tokens) Request {
 type Answer struct {
 	Out    limit.Outcome // Granted without the tokens of Rode; of a divided bucket, the level of the whole
 	Start  int64         // of home's record, as the reply said it; 0 if it said none
-	Ways   int64         // sub-buckets of the bucket; 0 or 1 while it is whole
-	Wait   time.Duration // until some sub-bucket has a token, if it is divided
+	Ways   int64         // parts of the bucket; 0 or 1 while it is whole
+	Wait   time.Duration // until some part has a token, if it is divided
 	Rode   limit.Tokens  // tokens of the lease that callers took who had waited for them
 	Call   uint64        // that carried it
 	Failed bool          // there is no reply

@@ -1,21 +1,20 @@
 // Package split is the agent's side of dividing a bucket: whether home is to be told of the load, and, of a bucket
-// that is divided, which sub-bucket to ask and what all of them have together.
+// that is divided, which part to ask and what all of them have together.
 //
 // # Life of a Spread
 //
-//	Watch         the bucket is hot, or its home said that it is divided               [1]
-//	  Choose      where an entry goes: home; or a sub-bucket, the own one first, then   [2]
-//	              the fullest of the others
-//	  Learn       what came back: how full that part is, how home is divided; is there  [3]
-//	              more elsewhere?
-//	  Whole       what all parts have together, for the caller                          [4]
-//	  touches     home hears of the load: every 32 entries while the bucket is whole,   [5]
+//	Watch         the bucket is hot, or its home said that it is divided              [1]
+//	  Choose      where an entry goes: home; or a part, the own one first, then the   [2]
+//	              fullest of the others
+//	  Learn       what came back: how full that part is, how the bucket is divided    [3]
+//	  Level, Wait what all parts have together, and until when none has enough        [4]
+//	  touches     home hears of the load: every 32 entries while the bucket is whole, [5]
 //	              twice a second while it is divided
-//	  merge       home saw the load go: close the others, bring home what they had      [6]
-//	sweep         nobody asks any more                                                  [7]
+//	  merge       home saw the load go: close the parts, bring home what they had     [6]
+//	sweep         nobody asks any more                                                [7]
 //
 // Nobody leads. Home alone decides, in the script that counts; whoever learns of it follows. An agent that knows
-// nothing goes to home, which is then one part of several. Two agents that merge at once do no harm: closing
+// nothing goes to home, which refuses and tells how the bucket is divided. Two agents that merge at once do no harm: closing
 // twice is closing, and home counts the first merge alone.
 //
 // # Who owns what

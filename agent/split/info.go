@@ -12,7 +12,7 @@ type Info struct {
 	ID []byte
 	// Bucket in the store.
 	Bucket limit.Bucket
-	// Ways is the number of sub-buckets.
+	// Ways is the number of parts.
 	Ways int
 	// Since is when the bucket was split, by its home's clock.
 	Since time.Time
@@ -22,7 +22,7 @@ type Info struct {
 	Parts []PartInfo
 }
 
-// PartInfo is what an agent knows of one sub-bucket.
+// PartInfo is what an agent knows of one part.
 type PartInfo struct {
 	// Part names it to the store.
 	Part limit.Part
@@ -60,6 +60,6 @@ type Totals struct {
 	Merged   uint64
 	Ended    uint64
 	Touches  uint64 // reports of load to home
-	Refused  uint64 // entries on sub-buckets that were not divided any more
-	Overflow uint64 // checks and leases that went on to another sub-bucket, the first having too little
+	Refused  uint64 // entries on parts that were not divided any more
+	Overflow uint64 // checks and leases that went on to another part, the first having too little
 }

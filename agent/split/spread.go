@@ -75,13 +75,13 @@ type Spread struct {
 		terms *limit.Terms
 		off   bool        // the rule forbids to split
 		split limit.Split // as home said last; Ways 0: whole
-		ends  int64       // from then on sub-buckets refuse
+		ends  int64       // from then on parts refuse
 		parts []part      // by index, while divided
 		heard uint64      // the call that brought the last news of home
 
 		ops     int64 // entries since the last touch
 		touched int64
-		stale   bool // a sub-bucket refused: home is to be asked
+		stale   bool // a part refused: home is to be asked
 		used    int64
 		cost    limit.Tokens // the largest of late
 		costAt  int64
@@ -93,7 +93,7 @@ type Spread struct {
 	}
 }
 
-// part is what is known of one sub-bucket.
+// part is what is known of one part.
 type part struct {
 	terms  limit.Terms
 	level  limit.Ticks
@@ -143,7 +143,7 @@ func (s *Spread) setLocked(t *limit.Terms) {
 	}
 }
 
-// dividedLocked reports whether sub-buckets can be asked.
+// dividedLocked reports whether parts can be asked.
 func (s *Spread) dividedLocked(now int64) bool {
 	return len(s.mu.parts) > 0 && now < s.mu.ends && !s.mu.stale
 }
