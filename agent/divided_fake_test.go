@@ -18,7 +18,7 @@ import (
 	"github.com/spillgate/spillgate/rules"
 )
 
-// masters are several memory stores behind one batcher.Store: sub-bucket i lies i masters after home.
+// masters are several memory stores behind one batcher.Store: part i lies i masters after home, and part 0 with it.
 type masters struct {
 	cells []*memstore.Store
 	ways  int // into how many parts a bucket is divided
@@ -45,7 +45,7 @@ func (m *masters) Secret() (*limit.Secret, bool) { return m.cells[0].Secret() }
 func (m *masters) Divisible() bool { return m.ways > 1 }
 
 func (m *masters) Shard(b *limit.Bucket, part *limit.Part) int {
-	return (m.home(b) + part.At()) % len(m.cells)
+	return (m.home(b) + max(0, part.At()-1)) % len(m.cells)
 }
 
 func (m *masters) home(b *limit.Bucket) int { return int(b.Sum().Lo % uint64(len(m.cells))) }
@@ -110,34 +110,42 @@ func (m *masters) run(e *batcher.Entry) *batcher.Entry {
 	return e
 }
 
-// split has home divide a bucket at once, as if a great load had been told, and looks at the sub-buckets, as an agent does
+// loaded is what an agent tells home that has a great load.
+func loaded() *limit.Part { return &limit.Part{Home: true, Ops: 1 << 20, Threshold: 1} }
+
+// split has home divide a bucket at once, as if a great load had been told, and looks at the parts, as an agent does
 // then.
 func (m *masters) split(b limit.Bucket, t *limit.Terms) limit.Split {
-	e := m.run(&batcher.Entry{Bucket: b, Terms: t, Op: limit.Touch, Part: &limit.Part{Ops: 1 << 20, Threshold: 1}})
+	e := m.run(&batcher.Entry{Bucket: b, Terms: t, Op: limit.Touch, Part: loaded()})
 	if e.Split == nil || e.Split.Ways < 2 {
 		panic(fmt.Sprintf("home did not split: %+v, %v", e.Split, e.Err))
 	}
-	for i := 1; i < e.Split.Ways; i++ {
+	for i := range e.Split.Ways {
 		m.run(&batcher.Entry{Bucket: b, Terms: t, Op: limit.TakePartial, Part: &limit.Part{Index: i, Split: e.Split.Split}})
 	}
 	return e.Split.Split
 }
 
-// at is the state of a part: its free tokens, by a look; of a part that nobody has touched, what it would begin with.
+// at is the state of a part, or of home while the bucket is whole: its free tokens, by a look; of a part that nobody has touched, what
+// it would begin with.
 func (m *masters) at(b limit.Bucket, t *limit.Terms, s limit.Split, index int) limit.Tokens {
-	e := &batcher.Entry{Bucket: b, Terms: t, Op: limit.TakePartial}
+	e := m.run(&batcher.Entry{Bucket: b, Terms: t, Op: limit.TakePartial, Part: partOf(s, index)})
 	p := *t
 	if s.Ways > 0 {
 		p = t.Part(s.Ways, index)
 	}
-	if index > 0 {
-		e.Part = &limit.Part{Index: index, Split: s}
-	}
-	m.run(e)
 	if e.Err != nil {
 		return -1
 	}
 	return p.Remaining(e.Out.Level)
+}
+
+// partOf names a part; nil, which is home, if the bucket is whole.
+func partOf(s limit.Split, index int) *limit.Part {
+	if s.Ways == 0 {
+		return nil
+	}
+	return &limit.Part{Index: index, Split: s}
 }
 
 // free are the tokens of all parts, not counting what is out on lease.
@@ -310,7 +318,7 @@ func (f *fleet) keep(b limit.Bucket, t *limit.Terms) (stop func()) {
 			case <-end:
 				return
 			case <-time.After(211 * time.Millisecond):
-				f.store.run(&batcher.Entry{Bucket: b, Terms: t, Op: limit.Touch, Part: &limit.Part{Ops: 1 << 20, Threshold: 1}})
+				f.store.run(&batcher.Entry{Bucket: b, Terms: t, Op: limit.Touch, Part: loaded()})
 			}
 		}
 	}()
@@ -366,10 +374,6 @@ func distant(int, *batcher.Entry) fate { return fate{delay: trip} }
 // drain takes all that the parts have.
 func (m *masters) drain(b limit.Bucket, t *limit.Terms, s limit.Split) {
 	for i := range max(1, s.Ways) {
-		e := &batcher.Entry{Bucket: b, Terms: t, Op: limit.TakePartial, N: t.Burst}
-		if i > 0 {
-			e.Part = &limit.Part{Index: i, Split: s}
-		}
-		m.run(e)
+		m.run(&batcher.Entry{Bucket: b, Terms: t, Op: limit.TakePartial, N: t.Burst, Part: partOf(s, i)})
 	}
 }

@@ -47,11 +47,7 @@ func TestDividedLeases(t *testing.T) {
 
 // out is what a part of a bucket has out on lease, seen by emptying it after a reset: a reset leaves out what is leased.
 func (m *masters) out(b limit.Bucket, t *limit.Terms, s limit.Split, index int) limit.Tokens {
-	e := &batcher.Entry{Bucket: b, Terms: t, Op: limit.Reset}
-	if index > 0 {
-		e.Part = &limit.Part{Index: index, Split: s}
-	}
-	m.run(e)
+	m.run(&batcher.Entry{Bucket: b, Terms: t, Op: limit.Reset, Part: partOf(s, index)})
 	return limit.Share(t.Burst, s.Ways, index) - m.at(b, t, s, index)
 }
 

@@ -166,43 +166,58 @@ func TestLimitOfOneIsNotDivided(t *testing.T) {
 	})
 }
 
-// TestStaleAgent knows nothing of the division: it goes home, hears of it there, and is not denied what other parts have.
+// TestStaleAgent knows nothing of the division: it goes home, hears of it there, and is not denied what one part has.
 func TestStaleAgent(t *testing.T) {
-	inFleet(t, fleetConfig{1, 8, 8, agent.Config{Rules: dividedRules}}, func(f *fleet) {
-		b, ten := f.bucket("ten", "x"), terms(t, 10, time.Hour)
-		s := f.store.split(b, ten)
-		f.store.run(&batcher.Entry{Bucket: b, Terms: ten, Op: limit.TakePartial, N: 2}) // all that home has
-		f.store.counted()
-		got := f.ask(0, 1, d("ten", "x"))
-		if want := (outcome{true, limit.OK, 10, 7, "ten"}); short(got) != want {
-			f.Errorf("%+v, want %+v", short(got), want)
-		}
-		if by, _ := f.store.counted(); by[f.store.home(&b)] != 1 {
-			f.Errorf("home was asked %d times, want once: %v", by[f.store.home(&b)], by)
-		}
-		if all := f.all[0].Splits(); len(all) != 1 || all[0].Ways != s.Ways || !all[0].Since.Equal(time.UnixMicro(s.Start)) {
-			f.Errorf("it knows of %+v", all)
-		}
-		if got := f.all[0].Stats().Splits; got.Overflow != 1 || got.Split != 1 {
-			f.Errorf("%+v", got)
-		}
-	})
+	for has := range 8 {
+		inFleet(t, fleetConfig{1, 8, 8, agent.Config{Rules: dividedRules}}, func(f *fleet) {
+			b, ten := f.bucket("ten", "x"), terms(t, 10, time.Hour)
+			s := f.store.split(b, ten)
+			f.store.drain(b, ten, s)
+			f.store.run(&batcher.Entry{Bucket: b, Terms: ten, Op: limit.Refund, N: 1, Part: partOf(s, has)})
+			f.store.counted()
+			home := 0
+			f.store.befalls(func(_ int, e *batcher.Entry) fate {
+				if e.Part.At() == 0 && e.Op == limit.Take {
+					home++
+				}
+				return fate{}
+			})
+			if got := f.ask(0, 1, d("ten", "x")); !got.Admitted || got.Reason != limit.OK {
+				f.Errorf("part %d has a token: %+v", has, got)
+			}
+			_, ops := f.store.counted()
+			asked := ops[limit.Take]
+			if home != 1 || asked > 1+s.Ways {
+				f.Errorf("home was asked %d times, want once; %d asked in all", home, asked)
+			}
+			if all := f.all[0].Splits(); len(all) != 1 || all[0].Ways != s.Ways || !all[0].Since.Equal(time.UnixMicro(s.Start)) {
+				f.Errorf("it knows of %+v", all)
+			}
+			if got := f.all[0].Stats().Splits; got.Overflow != uint64(asked-2) || got.Split != 1 {
+				f.Errorf("%+v of %d asked", got, asked)
+			}
+			if free := f.store.free(b, ten, s); free != 0 {
+				f.Errorf("%d free", free)
+			}
+		})
+	}
 }
 
 // merge closes all parts of a bucket and brings home what is in them, as an agent does.
 func (m *masters) merge(b limit.Bucket, t *limit.Terms, end bool) {
-	e := m.run(&batcher.Entry{Bucket: b, Terms: t, Op: limit.Touch, Part: &limit.Part{End: true, Threshold: 1}})
-	part := limit.Part{Split: e.Split.Split, End: end}
+	e := m.run(&batcher.Entry{Bucket: b, Terms: t, Op: limit.Touch, Part: &limit.Part{Home: true, End: true, Threshold: 1}})
+	part := limit.Part{Home: true, Split: e.Split.Split, End: end}
 	out := limit.Tokens(0)
-	for i := 1; i < e.Split.Ways; i++ {
-		closed := m.run(&batcher.Entry{Bucket: b, Terms: t, Op: limit.Close, Part: &limit.Part{Index: i, Split: part.Split}})
-		part.Free += closed.Out.Level
+	for i := range e.Split.Ways {
+		p := t.Part(e.Split.Ways, i)
+		closed := m.run(&batcher.Entry{Bucket: b, Terms: t, Op: limit.Close, Part: partOf(part.Split, i)})
+		part.Free += t.FromPart(&p, closed.Out.Level)
 		out += closed.Out.Granted
 	}
 	m.run(&batcher.Entry{Bucket: b, Terms: t, Op: limit.Merge, N: out, Part: &part})
 }
 
-// TestOldSplit: an agent that still asks a sub-bucket that others have closed is refused there, and admitted at home.
+// TestOldSplit: an agent that still asks a part that others have closed is refused there, and admitted at home.
 func TestOldSplit(t *testing.T) {
 	inFleet(t, fleetConfig{1, 4, 4, agent.Config{Rules: dividedRules}}, func(f *fleet) {
 		b, many := f.bucket("many", "x"), terms(t, 997, time.Hour)
@@ -299,7 +314,7 @@ func decidedByPolicy(a *agent.Agent) (n uint64) {
 	return n
 }
 
-// TestHomeStops: the sub-buckets serve on until the split ends, then the policy decides; and when home is back all is as it was.
+// TestHomeStops: the parts serve on until the split ends, then the policy decides; and when home is back all is as it was.
 func TestHomeStops(t *testing.T) {
 	inFleet(t, fleetConfig{2, 4, 4, agent.Config{Rules: dividedRules}}, func(f *fleet) {
 		b, big := f.bucket("big", "x"), terms(t, 2000, time.Second)
@@ -319,7 +334,7 @@ func TestHomeStops(t *testing.T) {
 			f.Fatalf("the split ends in %v", left)
 		}
 		if checks, admitted := f.load(4, 10*time.Millisecond, left, 1, d("big", "x")); admitted != checks {
-			f.Errorf("while sub-buckets live, %d of %d were admitted", admitted, checks)
+			f.Errorf("while the parts live, %d of %d were admitted", admitted, checks)
 		}
 		f.pass(800 * time.Millisecond)
 		if _, admitted := f.load(4, 10*time.Millisecond, time.Second, 1, d("big", "x")); admitted > 0 {
