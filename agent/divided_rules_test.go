@@ -121,6 +121,26 @@ func TestRuleChangesWhileDivided(t *testing.T) {
 	})
 }
 
+// TestOtherClassIsToldOf: terms of another class make another cell, and the division of the old one is over for an agent that has them: it says so.
+func TestOtherClassIsToldOf(t *testing.T) {
+	inFleet(t, fleetConfig{2, 4, 4, agent.Config{Rules: dividedRules, SplitOps: 500}}, func(f *fleet) {
+		f.load(4, 8*time.Millisecond, 2*time.Second, 1, d("big", "x"))
+		f.setRules(parse(`name: big, match: [{key: big}], limit: {requests: 2000, per: 1s, burst: 40000}, mode: exact`))
+		f.load(4, 8*time.Millisecond, 4*time.Second, 1, d("big", "x"))
+		for i := range f.all {
+			if got := f.events(i); !slices.Equal(got, []split.EventKind{"split", "ended", "split"}) {
+				f.Errorf("agent %d: %v", i, got)
+			}
+		}
+		f.pass(15 * time.Second)
+		for i, a := range f.all {
+			if s := a.Stats().Splits; s.Split != s.Merged+s.Ended || s.Active != 0 {
+				f.Errorf("agent %d, with nothing divided any more: %v, %+v", i, f.events(i), s)
+			}
+		}
+	})
+}
+
 // TestPeekWhileDivided: a look shows what all parts have, and takes nothing; the agent may know of the division or not.
 func TestPeekWhileDivided(t *testing.T) {
 	inFleet(t, fleetConfig{2, 8, 8, agent.Config{Rules: dividedRules}}, func(f *fleet) {

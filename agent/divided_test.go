@@ -270,6 +270,29 @@ func TestBatchOnDividedBucket(t *testing.T) {
 	})
 }
 
+// TestPipelineOverManyParts: the claims of one pipeline take all of a full bucket of 64 parts, half a millisecond away, each in time.
+func TestPipelineOverManyParts(t *testing.T) {
+	inFleet(t, fleetConfig{1, 8, 64, agent.Config{Rules: dividedRules}}, func(f *fleet) {
+		f.keep(f.bucket("many", "x"), terms(t, 997, time.Hour))
+		f.store.befalls(distant)
+		b := f.all[0].NewBatch()
+		b.Begin()
+		for range 997 {
+			b.Check("api", ds("many", "x"), 1)
+		}
+		b.Decide(f.Context())
+		denied, told := 0, time.Duration(0)
+		for i := range b.Len() {
+			if got, _ := b.Decision(i); !got.Admitted {
+				denied, told = denied+1, got.RetryAfter
+			}
+		}
+		if denied > 0 {
+			f.Errorf("%d of 997 denied, told to wait %v", denied, told)
+		}
+	})
+}
+
 // TestMasterStops: while a master is gone, checks that begin at its part go on to the others if it refuses, and are decided by policy if
 // nobody knows what became of them. Everybody else is served.
 func TestMasterStops(t *testing.T) {
