@@ -358,20 +358,13 @@ local function records()
   end
 end
 
--- Whether an entry on a part needs no record: nothing takes room there, and the split is neither over nor a stranger's.
-local function short(tat, at, micros)
-  local start, ends, held = read('>ddd', numbers, at)
-  return held == 0 and tat and tat % 1 == 0 and tat < 1e14 and tat > -1e14 and
-    start <= micros + 1000000 and ends <= micros + 4000000 and micros <= ends - 500000
-end
-
 local run
 local out, o, lag, key, arg = {time, 0, 0, 0}, 2, 0, 0, 1
 local splits
 for _ = 1, groups do
   local length, unit, base, count, runs
   length, unit, base, count, runs, at = read('>ddddd', numbers, at)
-  local span, micros = length * unit, 0
+  local span = length * unit
 
   -- The generation in force: that of the time, or a newer one if it was opened before the clock was set back.
   local g, cells, clock = floor(time / length) - base + 1, nil, nil
@@ -395,7 +388,6 @@ for _ = 1, groups do
       lag = max(lag, math.ceil((clock - now) / unit))
       now = clock
     end
-    micros = (base + g - 1) * length + floor(now / unit)
     local fields, f = nil, 0
     for j = 1, count do
       if not cells[j + 1] then
@@ -435,26 +427,30 @@ for _ = 1, groups do
           if dirty then
             put[p + 1], put[p + 2], p = args[arg], format('%d', tat), p + 2
           end
-        elseif op > 16 and op < 22 and short(tat, at, micros) then
-          -- A part without leases is a plain cell, so it costs hardly more than one.
-          local start, _, _, first, tokens = read('>ddddd', numbers, at)
-          if not cell then tat = now + (micros <= start + 2000000 and first or depth) end
-          granted, tat, dirty = apply(op - 16, tokens, emission, depth, ceiling, tat, now)
-          level = tat - now
-          if dirty or not cell then
-            put[p + 1], put[p + 2], p = args[arg], format('%d', tat), p + 2
-          end
         else
-          run = run or records()
-          local split
-          granted, level, cell, split, taken, epoch, contenders, term = run(op, n, emission, depth, ceiling, cell, tat,
-            cells[c] and 0 or span, at, args[arg], now, unit, span, (base + g - 1) * length, key + g)
+          local begin, start, ends, held, first, tokens, micros = (base + g - 1) * length, nil, nil, nil, nil, nil, nil
+          if op > 16 and op < 22 and tat and tat % 1 == 0 and tat < 1e14 and tat > -1e14 then
+            start, ends, held, first, tokens = read('>ddddd', numbers, at)
+            micros = begin + floor(now / unit)
+          end
+          if held == 0 and start <= micros + 1000000 and ends <= micros + 4000000 and micros <= ends - 500000 then
+            -- A part without leases is a plain cell, so it costs hardly more than one.
+            if not cell then tat = now + (micros <= start + 2000000 and first or depth) end
+            granted, tat, dirty = apply(op - 16, tokens, emission, depth, ceiling, tat, now)
+            level = tat - now
+            cell = (dirty or not cell) and format('%d', tat)
+          else
+            run = run or records()
+            local split
+            granted, level, cell, split, taken, epoch, contenders, term = run(op, n, emission, depth, ceiling, cell, tat,
+              cells[c] and 0 or span, at, args[arg], now, unit, span, begin, key + g)
+            if split then
+              splits = splits or {}
+              splits[#splits + 1], splits[#splits + 2] = arg - 2, split
+            end
+          end
           if cell then
             put[p + 1], put[p + 2], p = args[arg], cell, p + 2
-          end
-          if split then
-            splits = splits or {}
-            splits[#splits + 1], splits[#splits + 2] = arg - 2, split
           end
         end
       end
