@@ -125,6 +125,48 @@ func TestGivenUpWhileOverflowing(t *testing.T) {
 	}
 }
 
+// TestLateGrantOfAPart: where a part has denied a check, that is the answer if the next one is too late, also of a rule that is open without the
+// store; and what comes too late goes back. Where no part has answered, the policy decides, and what comes is kept.
+func TestLateGrantOfAPart(t *testing.T) {
+	rules := parse(`name: r, match: [{key: r}], limit: 80/h, mode: exact, on_store_error: open, deadline: 5ms`)
+	inFleet(t, fleetConfig{1, 8, 8, agent.Config{Rules: rules}}, func(f *fleet) {
+		b, eighty := f.bucket("r", "x"), terms(t, 80, time.Hour)
+		f.keep(b, eighty)
+		s := f.store.now(b, eighty)
+		f.store.drain(b, eighty, s)
+		f.store.run(&batcher.Entry{Bucket: b, Terms: eighty, Op: limit.Refund, N: 10, Part: partOf(s, 5)})
+		sent := 0
+		f.store.befalls(func(_ int, e *batcher.Entry) fate {
+			if e.Part.At() == 6 && e.Op == limit.Take {
+				sent++
+				return fate{delay: 20 * time.Millisecond}
+			}
+			return fate{delay: trip}
+		})
+		denied, open := 0, 0
+		for range 40 {
+			before := sent
+			switch got := f.ask(0, 1, d("r", "x")); {
+			case sent == before:
+				f.Fatalf("the part that has tokens was not asked: %+v", got)
+			case got.Reason == limit.StoreOpen:
+				open++
+			case got.Admitted:
+				f.Fatalf("too late, and yet %+v", got)
+			default:
+				denied++
+			}
+			f.pass(1130 * time.Millisecond) // it is asked again
+			if free := f.store.free(b, eighty, f.store.now(b, eighty)); int(free) != 10-open {
+				f.Fatalf("%d denied, %d admitted by policy: %d of 10 are left", denied, open, free)
+			}
+		}
+		if denied < 20 || open == 0 {
+			f.Errorf("%d denied, %d admitted by policy", denied, open)
+		}
+	})
+}
+
 // TestRefundOfLeased: what a denied check of two descriptors took from the lease of a part comes back to that part, though its lease is gone
 // too (G5).
 func TestRefundOfLeased(t *testing.T) {
