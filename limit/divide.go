@@ -46,7 +46,7 @@ func (t *Terms) ApplyTouch(part *Part, load Load, generation int64, cell Cell, n
 	next, counted = cell, load
 	held, whole := t.open(&next, generation, now)
 	s, micros := &next.Split, t.Class.micros(generation, now)
-	if k := &part.Split; k.Start > s.Start && k.Ways > 1 && !k.Closing && k.fits(micros) && micros < k.Until+SplitMargin.Microseconds() {
+	if k := &part.Split; k.Start > s.Start && k.Ways > 1 && k.Ways <= MaxWays && !k.Closing && k.fits(micros) && micros < k.Until+SplitMargin.Microseconds() {
 		t.empty(&next, now)
 		*s, whole = *k, false
 	}
@@ -97,7 +97,7 @@ func (t *Terms) ApplyMerge(leased Tokens, part *Part, generation int64, cell Cel
 	next = cell
 	_, whole := t.open(&next, generation, now)
 	if s := &next.Split; !whole && s.Closing && s.Start == part.Split.Start {
-		next.TAT = now + t.Depth - max(-t.Ceiling, min(part.Free, t.Depth))
+		next.TAT = now + t.Depth - max(t.Depth-t.Ceiling, min(part.Free, t.Depth))
 		next.Out = min(leased, maxOut)
 		if s.whole(); t.Class.ticksAt(generation, s.Start+LeaseTTL.Microseconds()) <= now {
 			s.Held = 0

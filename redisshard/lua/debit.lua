@@ -145,7 +145,7 @@ local function divisions(pass, lease)
     known.start, known.ends, known.ways, known.stride, known.held, known.level, known.closing = read('>ddddddd', numbers, at)
     local held = open(c, t)
     local newer = known.start > (c.split and c.split.start or 0)
-    if newer and known.ways > 1 and known.closing == 0 and fits(known.start, known.ends) and micros < known.ends + 500000 then
+    if newer and known.ways > 1 and known.ways <= 64 and known.closing == 0 and fits(known.start, known.ends) and micros < known.ends + 500000 then
       empty(c)
       c.split, held = known, nil
     end
@@ -172,7 +172,7 @@ local function divisions(pass, lease)
     local n, start, over, free = read('>dddd', numbers, at)
     local held, s = open(c, t), c.split
     if held or s.closing == 0 or s.start ~= start then return false end
-    c.tat = now + t.depth - max(-t.ceiling, min(free, t.depth))
+    c.tat = now + t.depth - max(t.depth - t.ceiling, min(free, t.depth))
     c.out = min(n, 2^40)
     whole(s)
     if ticks(s.start + 2000000) <= now then s.held = 0 end
