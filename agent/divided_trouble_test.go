@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -135,19 +136,19 @@ func TestLateGrantOfAPart(t *testing.T) {
 		s := f.store.now(b, eighty)
 		f.store.drain(b, eighty, s)
 		f.store.run(&batcher.Entry{Bucket: b, Terms: eighty, Op: limit.Refund, N: 10, Part: partOf(s, 5)})
-		sent := 0
+		var sent atomic.Int64
 		f.store.befalls(func(_ int, e *batcher.Entry) fate {
 			if e.Part.At() == 6 && e.Op == limit.Take {
-				sent++
+				sent.Add(1)
 				return fate{delay: 20 * time.Millisecond}
 			}
 			return fate{delay: trip}
 		})
 		denied, open := 0, 0
 		for range 40 {
-			before := sent
+			before := sent.Load()
 			switch got := f.ask(0, 1, d("r", "x")); {
-			case sent == before:
+			case sent.Load() == before:
 				f.Fatalf("the part that has tokens was not asked: %+v", got)
 			case got.Reason == limit.StoreOpen:
 				open++
