@@ -36,6 +36,10 @@ func (b *Batch) choose(it *item) {
 	}
 	if it.spread = b.agent.desk.splits.Find(&it.claim.Bucket); it.spread != nil {
 		it.spread.KeepWhole(it.noSplit())
+		if p, ok := it.ruling.Rides(); ok {
+			it.claim.Part = p
+			return
+		}
 		it.claim.Part, _ = it.spread.Choose(b.now, it.terms, it.n, it.pace(), split.Asked{})
 	}
 }
@@ -51,7 +55,7 @@ func (it *item) pace() split.Pace {
 // overflow sends claims on to other parts of their buckets, as long as some part may have what they need and there is
 // time. Each part is asked once.
 func (b *Batch) overflow(ctx context.Context, start time.Time) {
-	for ctx.Err() == nil {
+	for {
 		var g *batcher.Group
 		for i := range b.items {
 			it := &b.items[i]
@@ -65,7 +69,7 @@ func (b *Batch) overflow(ctx context.Context, start time.Time) {
 			}
 			left := b.agent.deadline(it.rule) - time.Since(start)
 			it.unfinished = again
-			if again = again && left > 0; !again {
+			if again = again && left > 0 && ctx.Err() == nil; !again {
 				it.end(b.agent)
 				continue
 			}

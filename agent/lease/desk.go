@@ -112,6 +112,8 @@ type Ruling struct {
 
 	admitted bool
 	charged  bool
+	rides    bool        // a lease was ordered for the check
+	part     *limit.Part // from there
 	holding  *Holding
 	spent    Spent
 }
@@ -215,6 +217,7 @@ func (d *Desk) plan(h *Holding, c *Check, now int64, out *limit.Decision) (r Rul
 	ahead := d.charge(&r, &h.Bucket, c, now, out)
 	if step == Send {
 		d.order(h, request, !ahead) // the check's own take follows, and sends it
+		r.part, r.rides = request.Part, !ahead
 	}
 	return r, false
 }
@@ -367,6 +370,9 @@ func (r *Ruling) Part(now int64) *limit.Part {
 	return p
 }
 
+// Rides is where a lease was ordered from for the check, so that its take rides with it; ok is false if none was.
+func (r *Ruling) Rides() (p *limit.Part, ok bool) { return r.part, r.rides }
+
 // Pause is how long the bucket's Holding denies yet.
 func (r *Ruling) Pause(now int64) time.Duration {
 	if r.holding == nil {
@@ -474,6 +480,7 @@ func (d *Desk) Tend() {
 		if send {
 			d.order(h, request, true)
 		}
+		d.settle(h, h.Elsewhere(now))
 		if _, class := d.cfg.Tracker.Rate(now, h.Bucket.Sum()); class == hotkeys.Cold || // a Touch may be lost
 			h.other.Swap(false) && checks == 0 {
 			d.release(h)

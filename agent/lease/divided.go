@@ -20,6 +20,7 @@ func (d *Desk) divided(h *Holding, c *batcher.Claim, a *Answer) {
 	}
 	d.cfg.Splits.Learn(s, c)
 	if c.Err == nil {
+		a.May = s.May(d.cfg.Clock(), 1)
 		a.Ways, a.Wait = int64(s.Ways()), s.Wait(d.cfg.Clock(), 1)
 		a.Out.Level = s.Level(d.cfg.Clock(), c.Part, a.Out.Level, true)
 	}
@@ -41,7 +42,7 @@ func (d *Desk) sendCharge(b *limit.Bucket, c *Check, now int64) error {
 		}
 	}
 	if s := d.cfg.Splits.Find(b); s != nil {
-		claim.Part, _ = s.Choose(now, c.Terms, 1, split.Moving, split.Asked{})
+		claim.Part, _ = s.Choose(now, c.Terms, c.N, split.Moving, split.Asked{})
 	}
 	return d.cfg.Send(claim)
 }
@@ -61,7 +62,7 @@ func (d *Desk) elsewhere(c *batcher.Claim, whole bool, asked *split.Asked) (agai
 	if asked.Add(c.Part); !stale {
 		return nil, false
 	}
-	part, ok := s.Choose(d.cfg.Clock(), c.Terms, 1, split.Moving, *asked)
+	part, ok := s.Choose(d.cfg.Clock(), c.Terms, c.N, split.Moving, *asked)
 	return &batcher.Claim{Bucket: c.Bucket, Terms: c.Terms, Op: c.Op, N: c.N, Lazy: c.Lazy, Part: part}, ok
 }
 

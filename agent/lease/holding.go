@@ -266,6 +266,7 @@ func (h *Holding) requestLocked(now int64, need limit.Tokens) Request {
 type Answer struct {
 	Out    limit.Outcome // Granted without the tokens of Rode; of a divided bucket, the level of the whole
 	Start  int64         // of home's record, as the reply said it; 0 if it said none
+	May    bool          // some part may have a token, as far as is known
 	Ways   int64         // parts of the bucket; 0 or 1 while it is whole
 	Wait   time.Duration // until some part has a token, if it is divided
 	Rode   limit.Tokens  // tokens of the lease that callers took who had waited for them
@@ -340,7 +341,8 @@ func (h *Holding) grantLocked(r Request, a *Answer, now int64) *Grant {
 	free := t.Remaining(out.Level)
 	h.mu.fill, h.mu.contenders = float64(free)/float64(t.Burst), out.Contenders*max(1, a.Ways) // agents spread over the parts
 	hint := h.hintLocked(h.mu.contenders)
-	if free == 0 || free < min(limit.Tokens(out.Contenders), t.Burst/scarce) {
+	short := free == 0 || free < min(limit.Tokens(out.Contenders), t.Burst/scarce)
+	if short && !a.May {
 		// Less than one for each who asks, and not because the bucket is that small. Deny until there may be one more, and
 		// ask then.
 		truth := int64(0)
@@ -381,29 +383,31 @@ func (h *Holding) Tend(now int64) (checks int64, r Request, send bool) {
 	if checks > 0 {
 		h.mu.seenDemand = now
 	}
-	switch {
-	case h.mu.inFlight:
+	if h.mu.inFlight || now-h.mu.seenDemand < idleAfter {
 		return checks, r, false
-	case now-h.mu.seenDemand >= idleAfter:
-		return checks, r, h.settleLocked(now, &r)
 	}
-	return checks, r, h.elsewhereLocked(now, &r)
+	return checks, r, h.settleLocked(now, &r)
 }
 
-// elsewhereLocked makes a request that settles an account of another part than that in use. It is false if there is none.
-func (h *Holding) elsewhereLocked(now int64, r *Request) bool {
+// Elsewhere returns the requests that settle the accounts of other parts than the one in use. Their replies need no Apply.
+func (h *Holding) Elsewhere(now int64) (all []Request) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	s := h.spread.Load()
-	h.dropVoidLocked(now)
 	if s == nil || len(h.mu.owed) == 0 {
-		return false
+		return nil
 	}
-	here, _ := s.Choose(now, h.terms.Load(), 1, split.Staying, split.Asked{})
-	for _, o := range h.mu.owed {
-		if o.where.at != here.At() {
-			return h.accountOfLocked(now, o.where, r)
+	here := s.Here(now, split.Staying)
+	h.dropVoidLocked(now)
+	for i := 0; i < len(h.mu.owed); {
+		var r Request
+		if at := h.mu.owed[i].where; at.at == here || !h.accountOfLocked(now, at, &r) {
+			i++
+			continue
 		}
+		all = append(all, r)
 	}
-	return false
+	return all
 }
 
 // settleLocked makes a request that wants nothing: all that is held goes back. It is false if there is
@@ -415,7 +419,12 @@ func (h *Holding) settleLocked(now int64, r *Request) bool {
 		h.mu.next = nil
 	}
 	h.dropVoidLocked(now)
-	return len(h.mu.owed) > 0 && h.accountOfLocked(now, h.mu.owed[0].where, r)
+	if len(h.mu.owed) == 0 || !h.accountOfLocked(now, h.mu.owed[0].where, r) {
+		return false
+	}
+	h.mu.inFlight = true
+	h.asked.Store(true)
+	return true
 }
 
 // accountOfLocked makes a request that wants nothing and tells the account of one part. It is false if that is no more.
@@ -429,8 +438,6 @@ func (h *Holding) accountOfLocked(now int64, at where, r *Request) bool {
 	if r.Ask.Settled == 0 {
 		return false
 	}
-	h.mu.inFlight = true
-	h.asked.Store(true)
 	h.mu.totals.Asks++
 	return true
 }

@@ -103,8 +103,10 @@ type part struct {
 	heard  bool   // it has answered; else level is what it had at most
 	failTo int64  // its master did not answer: not before then
 	ops    uint64
-	// promised are the tokens that claims are after which have not come back: others need not line up for them.
-	promised limit.Tokens
+	// promised are the tokens that claims are after which have not come back: others need not line up for them. Some never
+	// come back, so it counts no longer than other knowledge.
+	promised   limit.Tokens
+	promisedAt int64
 }
 
 // New returns a Spread that knows nothing. id is the bucket's as the caller builds it.
@@ -167,7 +169,10 @@ func (s *Spread) Choose(now int64, t *limit.Terms, n limit.Tokens, pace Pace, as
 		return nil, false
 	}
 	at := &s.mu.parts[best]
-	at.promised += n
+	if now-at.promisedAt > knownFor {
+		at.promised = 0
+	}
+	at.promised, at.promisedAt = at.promised+n, now
 	if at.failTo > 0 {
 		at.failTo = now + failFor // one is enough to find out
 	}
@@ -184,7 +189,10 @@ func (s *Spread) bestLocked(now int64, n limit.Tokens, pace Pace, tried uint64) 
 		if tried&(1<<i) != 0 || n > p.terms.Burst || now < p.failTo {
 			continue
 		}
-		has := p.tokens(now) - p.promised
+		has := p.tokens(now)
+		if now-p.promisedAt <= knownFor {
+			has -= p.promised
+		}
 		if n == 0 && p.heard && tried != 0 {
 			continue // a look asks those of which nothing is known
 		}
@@ -483,4 +491,26 @@ func (s *Spread) infoLocked(now int64) Info {
 		i.Parts = append(i.Parts, PartInfo{Part: *s.partLocked(k), Ops: p.ops, Remaining: p.tokens(now), Failing: now < p.failTo})
 	}
 	return i
+}
+
+// Here numbers the cell where this agent begins now (limit.Part.At).
+func (s *Spread) Here(now int64, pace Pace) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.dividedLocked(now) {
+		return 0
+	}
+	return s.ownLocked(now, pace) + 1
+}
+
+// May reports whether some part may have n tokens, as far as is known.
+func (s *Spread) May(now int64, n limit.Tokens) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.mu.parts {
+		if p := &s.mu.parts[i]; n <= p.terms.Burst && now >= p.failTo && (p.tokens(now) >= n || now-p.asOf > knownFor) {
+			return true
+		}
+	}
+	return false
 }
