@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"time"
 
 	"github.com/spillgate/spillgate/agent/lease"
@@ -279,19 +280,24 @@ func (a *agent) charge(b *bucket, c *batcher.Claim) error {
 	w := a.world
 	tell := c.Done
 	early := w.wires.NoReserve
+	mine := *c // the desk may send the same once more, with the same Done
+	c = &mine
 	c.Done = func(c *batcher.Claim) {
 		a.open[b.index] -= c.N
-		failed, sent := c.Err != nil, a.charges
+		failure, sent := c.Err, a.charges
 		if w.wires.ForgetLost {
 			c.Err = nil
 		}
 		if !early {
 			tell(c)
 		}
-		if failed && a.charges == sent { // it was not sent again, elsewhere
+		if failure != nil && a.charges == sent { // it was not sent again, elsewhere
 			a.lost = append(a.lost, lost{b, c.N, a.clock() + int64(c.Terms.Class.Duration(c.Terms.Depth))})
 			if !w.wires.ForgetLost {
 				b.slack += c.N
+			}
+			if errors.Is(failure, batcher.ErrNotRun) {
+				b.uncharged += c.N
 			}
 		}
 	}

@@ -29,12 +29,13 @@ func (w *World) audit() {
 // charged anything (G5). What agents had on lease and did not spend was sent back or expired; a check that found its
 // lease expired may have taken tokens of it, for nothing.
 func (w *World) balance() {
-	var taken, admitted, spent, back limit.Tokens
+	var taken, admitted, spent, back, late limit.Tokens
 	for _, b := range w.buckets {
-		taken += b.taken
+		taken += b.taken + b.uncharged
 		admitted += b.admitted
 		spent += b.spent
 		back += b.back
+		late += b.late
 		w.note(nil, b, "balance", int64(b.taken-b.admitted-b.back), int64(b.spent))
 	}
 	var unspent, wasted limit.Tokens
@@ -42,7 +43,7 @@ func (w *World) balance() {
 		unspent += limit.Tokens(a.ended.Returned + a.ended.Expired)
 		wasted += limit.Tokens(a.ended.Spent)
 	}
-	wasted -= spent
+	wasted += late - spent
 	if taken != admitted+back+unspent+wasted || wasted < 0 {
 		w.fail("G5", nil, "%d tokens left the cells, %d were admitted, %d refunded, %d not spent, %d expired at a check",
 			taken, admitted, back, unspent, wasted)

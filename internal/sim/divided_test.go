@@ -23,6 +23,9 @@ func TestDivided(t *testing.T) {
 		return
 	}
 	seeds := 5000
+	if raced {
+		seeds /= 2
+	}
 	if *flagSeeds > 0 {
 		seeds = *flagSeeds
 	}

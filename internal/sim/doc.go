@@ -15,23 +15,26 @@
 //	   bucket  the ledger: each token that left a cell or a lease, and each that came back     [7]
 //	    audit  at the end: all have stopped, nothing is left, and the books balance            [8]
 //
-// Real are the desk with its Holdings (agent/lease), the tracker (hotkeys), the line (batcher) and the arithmetic
-// (limit, memstore). Written once more, as plainly as can be, are the shells around them, which are goroutines, locks
-// and timers: batcher/queue.go in queue.go, agent/batch.go in check.go. Whoever changes one changes the other.
+// Real are the desk with its Holdings (agent/lease), what is known of divisions (agent/split), the tracker (hotkeys), the line
+// (batcher) and the arithmetic (limit, memstore). Written once more, as plainly as can be, are the shells around them, which are
+// goroutines, locks and timers: batcher/queue.go in queue.go, agent/batch.go in check.go, agent/divided.go in overflow.go. Whoever
+// changes one changes the other.
 //
 // Agents crash, stop, and are suspended, also in the middle of a check. Stores' clocks stand apart, drift and step.
 // Rules change while leases are out. Hoarders do with leases what the protocol allows and no desk does.
 //
-// Runs of their own (DrawDivided) have buckets that are divided. Nobody but dividers is there: they speak the whole protocol of
-// divided buckets, by news that is old or late, and do what no agent would. The part i of a bucket lies on the i-th master after
-// its home, and clocks are at most limit.MaxSkew apart. Masters fail over, to a copy that is behind or to nothing.
+// Runs of their own have buckets that are divided. In those of DrawDivided nobody but dividers is there: they speak the whole
+// protocol of divided buckets, by news that is old or late, and do what no agent would. In those of DrawViral agents ask so much that
+// buckets are divided, and dividers help. The part i of a bucket lies on the i-th master after its home, and clocks are at most
+// limit.MaxSkew apart. Masters fail over, to a copy that is behind or to nothing.
 //
 // # What is checked
 //
 //	G1  after every event, for every window: the reference bucket never goes below zero
 //	G2  the same with the allowances; and no agent has more than its own open or blocked
-//	G3  fleets that ask for ten times what there is get nearly all of it, in equal shares (TestSaturated)
-//	G4  a lone caller who waits as told is admitted; from leases, at most 250 ms later
+//	G3  fleets that ask for ten times what there is get nearly all of it, in equal shares (TestSaturated); a key that is asked
+//	    for as no master would like is served by all, and whole again afterwards (TestViralKey)
+//	G4  a lone caller who waits as told is admitted; from leases, at most 250 ms later; see patience for divided buckets
 //	G5  in runs without faults, what left the cells is what was admitted, refunded or returned
 //	G7  Holdings are bounded; an agent that stopped has none, and nothing in line
 //
@@ -51,5 +54,5 @@
 // # What it does not do
 //
 // No Redis, no sockets, no scripts, no data races: redisshard compares the script with the twin, cmd runs real
-// fleets. Whole fleets of agents have no failover.
+// fleets.
 package sim

@@ -35,8 +35,9 @@ type bucket struct {
 	split     limit.Split // as its home last said
 	aftermath int64       // of a failover: until when
 
-	// For the balance at the end: out of the cell; admitted; of these, from leases; and refunded.
-	taken, admitted, spent, back limit.Tokens
+	// For the balance at the end: out of the cell; admitted; of these, from leases; ahead of the store and never charged; refunded; from
+	// a lease that had ended when its reply was looked at.
+	taken, admitted, spent, uncharged, back, late limit.Tokens
 }
 
 // out are tokens that an agent may spend until a time.

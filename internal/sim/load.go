@@ -90,7 +90,7 @@ func (w *World) callInTurn(a *agent, b *bucket, l Load) {
 				w.counts.Waits++
 				wait := max(1, int64(d.RetryAfter))
 				if until == 0 {
-					until = w.now + wait + patience(b)
+					until = w.now + wait + patience(b, n)
 				}
 				w.after(wait, func() { call(n, until) })
 			}
@@ -100,10 +100,19 @@ func (w *World) callInTurn(a *agent, b *bucket, l Load) {
 }
 
 // patience is how much longer than it was told a lone caller may have to wait: a lease that was asked for when it was
-// told may bring a pause of its own.
-func patience(b *bucket) int64 {
-	if b.plan.Mode == limit.Exact {
-		return 0
+// told may bring a pause of its own. If the bucket is split meanwhile, the next token comes when a part has refilled one, which may
+// take as long as the whole takes to fill; what no part holds comes when the bucket is whole again, and what a whole part holds when
+// leases from before the split have ended.
+func patience(b *bucket, n limit.Tokens) int64 {
+	late := int64(0)
+	if b.plan.Mode != limit.Exact {
+		late = int64(250 * time.Millisecond)
 	}
-	return int64(250 * time.Millisecond)
+	if w := b.world; w.plan.Divided && !b.plan.NoSplit {
+		late += int64(b.terms.Class.Duration(b.terms.Depth))
+		if n > 1 {
+			late += int64(2*time.Second + limit.LeaseTTL + limit.MaxSkew)
+		}
+	}
+	return late
 }

@@ -19,6 +19,8 @@ type call struct {
 	entries []batcher.Entry
 	done    func()
 	over    bool // the sender has its outcome
+
+	generation int // of the sender
 }
 
 // call sends a load and calls done when it is known or given up. [4]
@@ -26,7 +28,7 @@ func (q *queue) call(load *batcher.Load, done func()) {
 	w := q.agent.world
 	w.counts.Calls++
 	q.agent.tally.calls++
-	c := &call{queue: q, load: load, done: done, entries: make([]batcher.Entry, len(load.Entries))}
+	c := &call{queue: q, load: load, done: done, generation: q.agent.generation, entries: make([]batcher.Entry, len(load.Entries))}
 	for i, e := range load.Entries {
 		c.entries[i] = *e
 		w.note(q.agent, w.bySum[e.Bucket.Sum()], "send "+opNames[e.Op], int64(e.N), int64(e.Ask.Settled))
@@ -93,9 +95,8 @@ func (c *call) arrive() {
 	if w.chance(w.plan.LoseReply) || q.cut() {
 		return
 	}
-	gen := q.agent.generation
 	w.after(w.oneWay(), func() {
-		if q.cut() || q.agent.generation != gen {
+		if q.cut() || q.agent.generation != c.generation {
 			return
 		}
 		q.agent.deliver(c.reply)
@@ -119,6 +120,7 @@ func (c *call) record(b *bucket, e *batcher.Entry) {
 		b.count(e)
 	}
 	if e.Err != nil {
+		b.world.note(a, b, "refused "+opNames[e.Op], int64(e.Part.At()), 0)
 		return
 	}
 	b.touched(e.Op, e.Terms)

@@ -116,8 +116,10 @@ func DrawViral(seed uint64) Plan {
 	p := drawFleet(seed, r)
 	p.Divided, p.Masters, p.Ways, p.SplitOps = true, 1+r.IntN(4), pick(r, 2, 3, 4, 8), pick[int64](r, 10, 30, 30, 100)
 	p.Length = pick(r, 5*time.Second, 9*time.Second)
+	p.MaxEntries = max(8, p.MaxEntries) // or what is in line at the end of a run takes minutes
 	if r.IntN(8) == 0 {
 		p.calm(r)
+		p.LateTend = 0 // or home might be told too late that the load lasts
 	} else {
 		p.faults(r)
 		if r.IntN(8) == 0 {

@@ -186,6 +186,7 @@ func (l *ledgers) close(a *agent) {
 		acc := &l.books[i]
 		b := acc.bucket
 		b.debit(a, acc.terms, acc.live, "ride")
+		b.late += acc.rode - acc.live
 		unused := acc.taken + acc.rode - acc.served
 		if unused < 0 {
 			l.world.fail("G1", b, "the store gave %d and the line shared out %d", acc.taken+acc.rode, acc.served)

@@ -19,6 +19,7 @@ type master struct {
 	store  *memstore.Store
 	plain  plain
 	log    []logged // what it ran, if it may fail over
+	ran    int      // entries
 }
 
 // born is the server time at which runs begin, near enough.
@@ -35,7 +36,11 @@ func newMaster(w *World, id int) *master {
 		w.around = m.offset
 	}
 	if w.plan.Divided {
-		m.offset = w.around + w.rng.Int64N(2*maxOffset) - maxOffset
+		most := maxOffset
+		if w.plan.Calm {
+			most /= 10
+		}
+		m.offset = w.around + w.rng.Int64N(2*most) - most
 	}
 	if w.plan.Drift > 0 {
 		m.rate += (2*w.rng.Float64() - 1) * w.plan.Drift
@@ -63,6 +68,7 @@ func (m *master) clock() int64 {
 // apply runs one entry. [5]
 func (m *master) apply(e *batcher.Entry) {
 	now := m.clock()
+	m.ran++
 	if m.world.plan.Failover > 0 {
 		m.log = append(m.log, logged{m.world.now, now, *e})
 	}
