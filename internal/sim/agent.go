@@ -195,7 +195,7 @@ func (a *agent) wake() {
 // stall suspends the agent right here, in the middle of what it does, while all others go on.
 func (a *agent) stall() {
 	w := a.world
-	if !w.chance(w.plan.Stall) || w.depth >= 2 {
+	if w.over() || !w.chance(w.plan.Stall) || w.depth >= 2 {
 		return
 	}
 	d := w.upTo(pick(w.rng, 10*time.Millisecond, time.Second, 4*time.Second))
