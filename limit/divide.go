@@ -46,9 +46,13 @@ func (t *Terms) ApplyTouch(part *Part, load Load, generation int64, cell Cell, n
 	next, counted = cell, load
 	held, whole := t.open(&next, generation, now)
 	s, micros := &next.Split, t.Class.micros(generation, now)
-	if k := &part.Split; k.Start > s.Start && k.Ways > 1 && k.Ways <= MaxWays && !k.Closing && k.fits(micros) && micros < k.Until+SplitMargin.Microseconds() {
+	k := &part.Split
+	if k.Start > s.Start && k.Ways > 1 && k.Ways <= MaxWays && k.fits(micros) && micros < k.Until+SplitMargin.Microseconds() {
 		t.empty(&next, now)
 		*s, whole = *k, false
+	}
+	if k.Start == s.Start && !whole {
+		s.Closing = s.Closing || k.Closing // a home that forgot it must not go on: parts may be closed
 	}
 	perSecond := counted.count(micros, part.Ops)
 	switch until := micros + t.splitTTL(); {
@@ -114,12 +118,15 @@ func (t *Terms) ApplyMerge(leased Tokens, part *Part, generation int64, cell Cel
 
 // ApplySub runs an entry on a part. A part that has no cell yet begins (exists is false). It is refused, ok false, when the split
 // is over by this master's clock, less SplitMargin, or closed. Op Close closes it: Granted is what is out on
-// lease, Level what is free, in ticks of the part.
+// lease, Level what is free, in ticks of the part. A Close that comes after the end has the cell removed: write without ok.
 func (t *Terms) ApplySub(op Op, n Tokens, ask *Ask, part *Part, generation int64, cell Cell, exists bool, now Ticks) (next Cell, out Outcome, write, ok bool) {
 	s, class := &part.Split, t.Class
 	micros := class.micros(generation, now)
 	left := s.Until - SplitMargin.Microseconds() - micros
-	if left < 0 || !s.fits(micros) || s.Ways < 2 || part.Index >= s.Ways || exists && cell.Closing && op != Close {
+	switch valid := s.Ways > 1 && part.Index < s.Ways && s.Start > 0; {
+	case valid && left <= 0 && op == Close:
+		return cell, out, exists, false
+	case !valid || left <= 0 || !s.fits(micros) || exists && cell.Closing && op != Close:
 		return cell, out, false, false
 	}
 	p := t.Part(s.Ways, part.Index)

@@ -14,6 +14,9 @@ import (
 // elsewhere stands in a slot in place of a TAT.
 const elsewhere limit.Ticks = math.MinInt64
 
+// gone is the age of a cell that was removed: older than any, and not that of an empty slot.
+const gone = age(1)
+
 // leasedCell is a cell with a record. Its age is that of its slot, as long as that is alive.
 type leasedCell struct {
 	limit.Cell
@@ -49,6 +52,10 @@ func (sh *shard) applyLeasedLocked(nanos int64, h *hash, at *slot, sum limit.Sum
 		e.Split = &batcher.Split{Split: next.Split, Left: time.Duration(left) * time.Microsecond}
 	}
 	if !ok {
+		if write {
+			sh.dropLocked(h, at)
+			delete(h.leased, sum)
+		}
 		return limit.Outcome{}, batcher.ErrStale
 	}
 	if write && !sh.writeCellLocked(nanos, h, at, sum, next, gen, now, most) {
@@ -59,6 +66,17 @@ func (sh *shard) applyLeasedLocked(nanos int64, h *hash, at *slot, sum limit.Sum
 	}
 	out.Lag = lag
 	return out, nil
+}
+
+// dropLocked removes a living cell.
+func (sh *shard) dropLocked(h *hash, at *slot) {
+	if at.age == ageOf(h.newest) {
+		h.cur--
+	} else {
+		h.prev--
+	}
+	sh.mu.cells--
+	at.age = gone
 }
 
 // writeCellLocked is writeLocked for a cell that may have a record.

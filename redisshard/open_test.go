@@ -252,7 +252,7 @@ func TestClose(t *testing.T) {
 // key behind. A user without TIME is served with the agent's clock.
 func TestUserWithoutARight(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
-	for _, lacking := range []string{"time", "hmget", "hset", "exists", "pexpire", "unlink", "eval", "evalsha"} {
+	for _, lacking := range []string{"time", "hmget", "hset", "hdel", "exists", "pexpire", "unlink", "eval", "evalsha"} {
 		server := redistest.Start(t, redistest.WithUser("gate", "secret", "~sg:*", "+@all", "-"+lacking))
 		url := "redis://gate:secret@" + server.Addr()
 		s, err := Open(t.Context(), Config{URL: url, Logger: quiet})

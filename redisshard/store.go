@@ -147,7 +147,7 @@ func (s *Store) tryScripts(ctx context.Context, n *nodes) error {
 		}
 	}
 	if err != nil && strings.Contains(err.Error(), "can't run this command") {
-		return permanentError{fmt.Errorf("redisshard: %s: %w (allow EVAL, EVALSHA, HMGET, HSET, EXISTS, PEXPIRE, UNLINK and TIME on sg:* to the user; "+
+		return permanentError{fmt.Errorf("redisshard: %s: %w (allow EVAL, EVALSHA, HMGET, HSET, HDEL, EXISTS, PEXPIRE, UNLINK and TIME on sg:* to the user; "+
 			"without TIME set the store's clock to agent)", client.Options().Addr, err)}
 	}
 	if err != nil {

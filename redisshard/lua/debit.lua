@@ -145,10 +145,11 @@ local function divisions(pass, lease)
     known.start, known.ends, known.ways, known.stride, known.held, known.level, known.closing = read('>ddddddd', numbers, at)
     local held = open(c, t)
     local newer = known.start > (c.split and c.split.start or 0)
-    if newer and known.ways > 1 and known.ways <= 64 and known.closing == 0 and fits(known.start, known.ends) and micros < known.ends + 500000 then
+    if newer and known.ways > 1 and known.ways <= 64 and fits(known.start, known.ends) and micros < known.ends + 500000 then
       empty(c)
       c.split, held = known, nil
     end
+    if not held and known.start == c.split.start then c.split.closing = max(c.split.closing, known.closing) end
     local load, s = count(id, ops), c.split
     local ends = micros + min(3000000, floor((span - t.ceiling) / unit) - 500000)
     if held then
@@ -182,10 +183,14 @@ local function divisions(pass, lease)
   end
 
   -- Returns granted, level, whether to store the cell, and of a lease taken, epoch, contenders, term.
-  local function part(op, c, t, exists, at)
+  local function part(op, c, t, exists, at, id)
     local start, ends, held, first, from = read('>dddd', numbers, at)
     local left = ends - 500000 - micros
-    if left < 0 or not fits(start, ends) or c.closed and op ~= 8 then return -3, 0, false end
+    if left <= 0 and op == 8 and start > 0 then
+      call('HDEL', hash, id)
+      pcall('HDEL', earlier, id)
+    end
+    if left <= 0 or not fits(start, ends) or c.closed and op ~= 8 then return -3, 0, false end
     if not exists then c.tat = now + (micros <= start + 2000000 and first or t.depth) end
     held = passed(c, t, now, held, ticks(start + 3000000))
     if op == 8 then
@@ -237,7 +242,7 @@ local function divisions(pass, lease)
     end
     local granted, level, dirty, taken, epoch, contenders, term = 0, nil, true, nil, nil, nil, nil
     if op > 16 then
-      granted, level, dirty, taken, epoch, contenders, term = part(op - 16, c, t, exists, at)
+      granted, level, dirty, taken, epoch, contenders, term = part(op - 16, c, t, exists, at, id)
     elseif op == 7 then
       touch(c, t, at, id)
     elseif op == 9 then
@@ -433,7 +438,7 @@ for _ = 1, groups do
             start, ends, held, first, tokens = read('>ddddd', numbers, at)
             micros = begin + floor(now / unit)
           end
-          if held == 0 and start <= micros + 1000000 and ends <= micros + 4000000 and micros <= ends - 500000 then
+          if held == 0 and start <= micros + 1000000 and ends <= micros + 4000000 and micros < ends - 500000 then
             -- A part without leases is a plain cell, so it costs hardly more than one.
             if not cell then tat = now + (micros <= start + 2000000 and first or depth) end
             granted, tat, dirty = apply(op - 16, tokens, emission, depth, ceiling, tat, now)

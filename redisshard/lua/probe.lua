@@ -7,6 +7,7 @@ if ARGV[1] == '1' then redis.call('TIME') end
 redis.call('EXISTS', KEYS[1])
 redis.call('PEXPIRE', KEYS[1], 1000)
 redis.call('UNLINK', KEYS[1])
+redis.call('HDEL', KEYS[1], '~')
 redis.call('HMGET', KEYS[1], '~')
 redis.call('HSET', KEYS[1], '~', '0')
 redis.call('UNLINK', KEYS[1])
