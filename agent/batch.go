@@ -60,6 +60,8 @@ type item struct {
 	asked  split.Asked    // the cells of it that were asked
 	last   *batcher.Claim // the claim whose outcome is taken in
 	heard  bool           // some part has answered
+	// between: the parts were closed, and home was not whole yet.
+	between bool
 	// unfinished: there are parts to ask, but no time.
 	unfinished bool
 	decision   limit.Decision

@@ -38,7 +38,8 @@ func newDesk(cfg *Config, b *batcher.Batcher) (*desk, error) {
 		return nil, err
 	}
 	d := &desk{start: time.Now(), tracker: tracker, splitOps: max(0, cfg.SplitOps), stop: make(chan struct{})}
-	d.splits = split.NewTable(split.Config{Threshold: d.splitOps, Divisible: divisible(cfg.Store), Clock: d.now, Send: b.Send, Seed: rand.Uint64(), OnEvent: cfg.OnSplit})
+	d.splits = split.NewTable(split.Config{Threshold: d.splitOps, Divisible: divisible(cfg.Store), Clock: d.now, Send: b.Send, Seed: rand.Uint64(),
+		Most: max(4096, 2*cfg.Hotkeys.Top), OnEvent: cfg.OnSplit})
 	if d.memory, err = newMemory(); err != nil {
 		return nil, err
 	}

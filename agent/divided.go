@@ -34,7 +34,7 @@ func (b *Batch) choose(it *item) {
 	if it.op != limit.Take {
 		return
 	}
-	if it.spread = b.agent.desk.splits.Find(&it.claim.Bucket); it.spread != nil {
+	if it.spread = b.agent.desk.splits.Find(&it.claim.Bucket, it.terms); it.spread != nil {
 		it.spread.KeepWhole(it.noSplit())
 		if p, ok := it.ruling.Rides(); ok {
 			it.claim.Part = p
@@ -52,11 +52,15 @@ func (it *item) pace() split.Pace {
 	return split.Staying
 }
 
+// mergePause is between two looks at a home whose parts are closed: it is whole in a few round trips.
+const mergePause = 2 * time.Millisecond
+
 // overflow sends claims on to other parts of their buckets, as long as some part may have what they need and there is
 // time. Each part is asked once.
 func (b *Batch) overflow(ctx context.Context, start time.Time) {
 	for {
 		var g *batcher.Group
+		pause := true
 		for i := range b.items {
 			it := &b.items[i]
 			if it.claim == nil || it.claim == it.last {
@@ -80,10 +84,17 @@ func (b *Batch) overflow(ctx context.Context, start time.Time) {
 				g = b.agent.batcher.Group()
 				b.more = append(b.more, g)
 			}
+			pause = pause && it.asked.Home > 1
 			it.goOn(g.Claim(), part, left)
 		}
 		if g == nil {
 			return
+		}
+		if pause { // all of them found the parts closed, and home not whole yet
+			select {
+			case <-time.After(mergePause):
+			case <-ctx.Done():
+			}
 		}
 		g.Submit()
 		g.Wait(ctx)
@@ -117,6 +128,8 @@ func (b *Batch) learn(it *item) (part *limit.Part, again bool) {
 func (it *item) end(a *Agent) {
 	c := it.claim
 	switch {
+	case errors.Is(c.Err, batcher.ErrStale) && it.op == limit.Take:
+		c.Err, c.Out, it.between = nil, limit.Outcome{Level: it.terms.Depth}, true
 	case c.Err == nil && it.op == limit.Reset && it.unfinished:
 		c.Err = batcher.ErrDeadline
 	case c.Err == nil:
@@ -139,7 +152,7 @@ func (it *item) next(now int64) (part *limit.Part, again bool) {
 		return nil, false
 	}
 	switch stale := errors.Is(c.Err, batcher.ErrStale); {
-	case c.Err == nil && c.Part.At() == 0: // home is whole, and has spoken
+	case !stale && c.Part.At() == 0: // home is whole and has spoken, or does not answer
 		return nil, false
 	case it.op == limit.Reset && (c.Err == nil || stale):
 		return it.spread.Untried(now, it.asked)
@@ -151,6 +164,10 @@ func (it *item) next(now int64) (part *limit.Part, again bool) {
 
 // waitForParts makes the wait of a denial that until some part has what is needed.
 func (it *item) waitForParts(a *Agent) {
+	if it.between && it.decision.Reason == limit.OverLimit {
+		it.decision.RetryAfter = split.WholeSoon
+		return
+	}
 	if it.spread != nil && it.decision.Reason == limit.OverLimit && it.spread.Ways() > 1 {
 		now := a.desk.now()
 		it.decision.RetryAfter = max(it.spread.Wait(now, it.n), it.ruling.Pause(now))

@@ -94,7 +94,10 @@ func (p *pending) seal() {
 	e.N = 0
 	n := 0
 	for c := p.first; c != nil; c = c.next {
-		if c.N <= e.Terms.Burst || family(e.Op) != limit.Take {
+		switch {
+		case e.Op > limit.Lease:
+			e.N = c.N
+		case c.N <= e.Terms.Burst || family(e.Op) != limit.Take:
 			e.N = min(e.N+c.N, e.Terms.Burst)
 		}
 		c.sent = true

@@ -144,9 +144,8 @@ func (t *Terms) ApplySub(op Op, n Tokens, ask *Ask, part *Part, generation int64
 	switch op {
 	case Close:
 		out.Granted, out.Level = next.out(), now+p.Depth-next.TAT
-		write = write || !next.Closing
 		next.Closing = true
-		return next, out, write, true
+		return next, out, true, true // also if it was closed: so it is not forgotten
 	case Lease:
 		p.settle(&next, ask, generation, now)
 		next.TAT = max(next.TAT, p.filled(now, next.out()+held))

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -187,7 +188,7 @@ func TestAdopt(t *testing.T) {
 		{"as it is", func(*Split, *divided) {}, true},
 		{"until it is over", func(s *Split, _ *divided) { s.Until = splitEra + now - margin + 1 }, true},
 		{"not when it is over", func(s *Split, _ *divided) { s.Until = splitEra + now - margin }, false},
-		{"not one that is about to end", func(s *Split, _ *divided) { s.Closing = true }, false},
+		{"also one that is about to end", func(s *Split, _ *divided) { s.Closing = true }, true},
 		{"not none", func(s *Split, _ *divided) { s.Ways = 0 }, false},
 		{"not one of one part", func(s *Split, _ *divided) { s.Ways = 1 }, false},
 		{"begun by a clock that was a second ahead", func(s *Split, _ *divided) { s.Start = splitEra + now + second }, true},
@@ -206,7 +207,7 @@ func TestAdopt(t *testing.T) {
 			got := d.home.Split
 			if adopted := got.Start == s.Start && got.Ways == s.Ways && s.Ways > 1; adopted != tt.want {
 				t.Errorf("of %+v home has %+v, want adopted %v", s, got, tt.want)
-			} else if adopted && (got.Held != s.Held || got.Level != s.Level || got.Stride != s.Stride || got.Until < s.Until) {
+			} else if adopted && (got.Held != s.Held || got.Level != s.Level || got.Stride != s.Stride || got.Until < s.Until || got.Closing != s.Closing) {
 				t.Errorf("of %+v home has %+v", s, got)
 			}
 		})
@@ -233,9 +234,12 @@ func TestApplySubRefuses(t *testing.T) {
 		{"no such part", func(p *Part) { p.Index = 4 }, nil, Take, false},
 		{"of a bucket that is whole", func(p *Part) { p.Split.Ways = 0 }, nil, Take, false},
 		{"of one part", func(p *Part) { p.Split.Ways, p.Index = 1, 0 }, nil, Take, false},
-		{"in its last moment", func(p *Part) { p.Split.Until = splitEra + now + margin }, nil, Take, true},
-		{"after it", func(p *Part) { p.Split.Until = splitEra + now + margin - 1 }, nil, Take, false},
-		{"after it, close", func(p *Part) { p.Split.Until = splitEra + now + margin - 1 }, &open, Close, false},
+		{"in its last moment", func(p *Part) { p.Split.Until = splitEra + now + margin + 1 }, nil, Take, true},
+		{"after it", func(p *Part) { p.Split.Until = splitEra + now + margin }, nil, Take, false},
+		{"after it, lease", func(p *Part) { p.Split.Until = splitEra + now + margin }, &open, Lease, false},
+		{"after it, close of none", func(p *Part) { p.Split.Until = splitEra + now + margin }, nil, Close, false},
+		{"after it, close, which removes it", func(p *Part) { p.Split.Until = splitEra + now + margin }, &open, Close, false},
+		{"after it, closed again, which removes it", func(p *Part) { p.Split.Until = splitEra + now + margin }, &closed, Close, false},
 		{"begun by a clock a second ahead", func(p *Part) { p.Split.Start = splitEra + 2*second }, nil, Take, true},
 		{"further ahead", func(p *Part) { p.Split.Start = splitEra + 2*second + 1 }, nil, Take, false},
 		{"lasting longer than any", func(p *Part) { p.Split.Until = splitEra + now + ttl + second + 1 }, nil, Take, false},
@@ -255,7 +259,8 @@ func TestApplySubRefuses(t *testing.T) {
 			if ok != tt.ok {
 				t.Errorf("ok is %v, want %v", ok, tt.ok)
 			}
-			if !ok && (next != c || out != (Outcome{}) || write) {
+			removed := strings.HasSuffix(tt.name, "removes it")
+			if !ok && (next != c || out != (Outcome{}) || write != removed) {
 				t.Errorf("refused, with %+v, %+v, %v", next, out, write)
 			}
 		})
@@ -485,7 +490,7 @@ func TestSubLease(t *testing.T) {
 	for _, tt := range []struct {
 		left int64 // of the split
 		want time.Duration
-	}{{3 * second, 2 * time.Second}, {2500 * milli, 2 * time.Second}, {1500 * milli, time.Second}, {margin + 1, time.Microsecond}, {margin, 0}} {
+	}{{3 * second, 2 * time.Second}, {2500 * milli, 2 * time.Second}, {1500 * milli, time.Second}, {margin + 1, time.Microsecond}} {
 		gen, now := terms.Class.At(1000 * splitEra)
 		p := Part{Index: 1, Split: Split{Start: splitEra - second, Until: splitEra + tt.left, Ways: 2}}
 		c, out, _, ok := terms.ApplySub(Lease, 10, &Ask{}, &p, gen, Cell{TAT: now}, false, now)

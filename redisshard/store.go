@@ -306,10 +306,11 @@ func (s *Store) Master(b *limit.Bucket, part *limit.Part) string {
 	return st.nodes.topology.Load().masterOf(st.layout.tags[tag])
 }
 
-// Divisible implements batcher.Divisible: there are several masters, or parts are forced.
+// Divisible implements batcher.Divisible: there are several masters, or parts are forced, and their own clocks decide, which are
+// measured.
 func (s *Store) Divisible() bool {
 	st := s.state.Load()
-	return st != nil && (s.cfg.SplitWays > 1 || len(st.nodes.topology.Load().masters) > 1)
+	return st != nil && s.cfg.Clock != ClockAgent && (s.cfg.SplitWays > 1 || len(st.nodes.topology.Load().masters) > 1)
 }
 
 // Apply implements batcher.Store.

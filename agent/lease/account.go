@@ -154,10 +154,11 @@ func (h *Holding) dropVoidLocked(now int64) {
 
 // named names the part that a grant came from to the store; ok is false if it is no more.
 func (h *Holding) named(now int64, at where) (p *limit.Part, ok bool) {
-	if at.at == 0 {
-		return nil, true
-	}
-	if s := h.spread.Load(); s != nil {
+	s := h.spread.Load()
+	switch {
+	case at.at == 0: // while the bucket is divided it has no record
+		return nil, s == nil || s.Ways() == 1
+	case s != nil:
 		return s.Named(now, at.at-1, at.start)
 	}
 	return nil, false

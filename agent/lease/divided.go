@@ -41,7 +41,7 @@ func (d *Desk) sendCharge(b *limit.Bucket, c *Check, now int64) error {
 			d.charged(done)
 		}
 	}
-	if s := d.cfg.Splits.Find(b); s != nil {
+	if s := d.cfg.Splits.Find(b, c.Terms); s != nil {
 		claim.Part, _ = s.Choose(now, c.Terms, c.N, split.Moving, split.Asked{})
 	}
 	return d.cfg.Send(claim)
@@ -51,7 +51,7 @@ func (d *Desk) sendCharge(b *limit.Bucket, c *Check, now int64) error {
 // not divided as was thought. asked are the cells that were tried.
 func (d *Desk) elsewhere(c *batcher.Claim, whole bool, asked *split.Asked) (again *batcher.Claim, ok bool) {
 	stale := errors.Is(c.Err, batcher.ErrStale)
-	s := d.cfg.Splits.Find(&c.Bucket)
+	s := d.cfg.Splits.Find(&c.Bucket, c.Terms)
 	if s == nil && stale {
 		s = d.cfg.Splits.Watch(c.Bucket.ID(), &c.Bucket, c.Terms, whole)
 	}

@@ -12,8 +12,9 @@ import (
 
 // Times in nanoseconds.
 const (
-	// touchEvery is how often home hears of a divided bucket, at the latest.
+	// touchEvery is how often home hears of a divided bucket, or more often if the split is short, up to leastTouch.
 	touchEvery = int64(500 * time.Millisecond)
+	leastTouch = int64(100 * time.Millisecond)
 	// touchOps is after how many entries home hears of a bucket that is whole, and touchPause how soon again.
 	touchOps   = 32
 	touchPause = int64(20 * time.Millisecond)
@@ -29,12 +30,15 @@ const (
 	mergeSpread = int64(100 * time.Millisecond)
 	// mergeAgain is the pause after a merge that did not come about.
 	mergeAgain = int64(300 * time.Millisecond)
-	// wholeSoon is what a caller is told to wait whose cost no part can hold, while the bucket is being made whole.
-	wholeSoon = 250 * time.Millisecond
+	// sweepAfter is how long after the end of a split its parts are removed: no master's clock is in its time then.
+	sweepAfter = int64(limit.MaxSkew + 2*limit.SplitMargin)
+	// WholeSoon is what a caller is told to wait whose cost no part can hold, or who found no part open, while the bucket is being made
+	// whole.
+	WholeSoon = 250 * time.Millisecond
 )
 
-// homeTries is how often a check asks home: it may be told of a split, go to the parts, and find them closed.
-const homeTries = 2
+// homeTries is how often a check asks home: it may be told of a split, go to the parts, find them closed, and home not whole yet.
+const homeTries = 8
 
 // Pace is how long an agent begins at the same part of a bucket.
 type Pace time.Duration
@@ -79,14 +83,17 @@ type Spread struct {
 		parts []part      // by index, while divided
 		heard uint64      // the call that brought the last news of home
 
-		ops     int64 // entries since the last touch
-		touched int64
-		stale   bool // a part refused: home is to be asked
-		used    int64
-		cost    limit.Tokens // the largest of late
-		costAt  int64
+		ops      int64 // entries since the last touch
+		touched  int64
+		touching bool // a touch has not come back
+		stale    bool // a part refused: home is to be asked
+		used     int64
+		cost     limit.Tokens // the largest of late
+		costAt   int64
 
 		merge  merge
+		swept  leftover
+		every  int64   // how often home hears of it
 		untold []Event // what became of the bucket, in order, and was not told yet
 		random uint64
 		totals Totals
@@ -131,17 +138,11 @@ func (s *Spread) setLocked(t *limit.Terms) {
 		return
 	}
 	s.mu.terms = t
-	switch {
-	case *t == *old:
-	case t.Class != old.Class: // another cell, which is not divided yet
-		if len(s.mu.parts) > 0 {
-			s.noteLocked(s.mu.used, EventEnded)
-		}
-		s.mu.split, s.mu.parts, s.mu.stale, s.mu.merge = limit.Split{}, nil, false, merge{}
-	default:
-		for i := range s.mu.parts {
-			s.mu.parts[i].terms = t.Part(len(s.mu.parts), i)
-		}
+	if *t == *old {
+		return
+	}
+	for i := range s.mu.parts {
+		s.mu.parts[i].terms = t.Part(len(s.mu.parts), i)
 	}
 }
 
@@ -286,15 +287,13 @@ func (s *Spread) tooLargeLocked(now int64) bool {
 func (s *Spread) Learn(now int64, c *batcher.Claim) (e EventKind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.Terms.Class != s.mu.terms.Class {
-		return "" // of a rule that is no more, or not yet
-	}
 	if c.Part.At() == 0 {
 		return s.learnHomeLocked(now, c)
 	}
 	if errors.Is(c.Err, batcher.ErrStale) {
 		s.mu.totals.Refused++
 		s.mu.stale = s.mu.stale || c.Part.Split.Start >= s.mu.split.Start
+		return ""
 	}
 	if c.Part.Split.Start != s.mu.split.Start || c.Part.Index >= len(s.mu.parts) {
 		s.mu.ops++
@@ -322,10 +321,16 @@ func failed(err error) bool {
 
 // learnHomeLocked is Learn for an entry on home.
 func (s *Spread) learnHomeLocked(now int64, c *batcher.Claim) EventKind {
-	if c.Call == 0 || c.Call != s.mu.heard {
+	stale := errors.Is(c.Err, batcher.ErrStale)
+	if !stale && (c.Call == 0 || c.Call != s.mu.heard) {
 		s.mu.ops++
 	}
-	if c.Err != nil && !errors.Is(c.Err, batcher.ErrStale) || c.Call < s.mu.heard {
+	// Of one call the entries that know of a split came after it.
+	older := c.Call < s.mu.heard || c.Call == s.mu.heard && c.Call > 0 && c.Split == nil && s.mu.split.Start > 0
+	if c.Op == limit.Touch {
+		s.mu.touching = false
+	}
+	if c.Err != nil && !stale || older {
 		return ""
 	}
 	s.mu.heard = c.Call
@@ -346,7 +351,8 @@ func (s *Spread) newsLocked(now int64, news *batcher.Split) EventKind {
 	if news == nil || news.Ways == 0 {
 		kind := EventKind("")
 		if old.Ways > 0 {
-			kind = s.noteLocked(now, ended(&old))
+			kind = s.noteLocked(now, s.endedLocked(now))
+			s.mu.swept = leftover{old, s.mu.ends + sweepAfter}
 		}
 		if news != nil {
 			s.mu.split = news.Split
@@ -356,13 +362,20 @@ func (s *Spread) newsLocked(now int64, news *batcher.Split) EventKind {
 		s.mu.stale, s.mu.parts, s.mu.merge = false, nil, merge{}
 		return kind
 	}
+	if news.Start == old.Start && old.Ways == 0 {
+		return "" // an earlier reply: that split is over
+	}
 	if old.Ways > 0 && old.Start != news.Start {
-		s.noteLocked(now, ended(&old))
+		s.noteLocked(now, s.endedLocked(now))
 	}
 	s.mu.ends = now + int64(news.Left-limit.SplitMargin)
+	s.mu.every = max(leastTouch, min(touchEvery, (s.mu.ends-now)/4))
 	s.mu.split = news.Split
+	if old.Start == news.Start && old.Closing {
+		s.mu.split.Closing = true // a home that forgot it hears of it again
+	}
 	s.mu.stale = false
-	if news.Closing && !old.Closing {
+	if news.Closing && !(old.Closing && old.Start == news.Start) {
 		if s.mu.merge.at = now; !s.mu.off && !s.tooLargeLocked(now) { // else a caller waits for it
 			s.mu.merge.at += s.randomLocked(mergeSpread)
 		}
@@ -380,9 +393,9 @@ func (s *Spread) newsLocked(now int64, news *batcher.Split) EventKind {
 	return s.noteLocked(now, EventSplit)
 }
 
-// ended is how a split ended that is no more.
-func ended(s *limit.Split) EventKind {
-	if s.Closing {
+// endedLocked is how the split ended that is no more: before its time was over, it was merged.
+func (s *Spread) endedLocked(now int64) EventKind {
+	if s.mu.split.Closing && now < s.mu.ends+int64(2*limit.SplitMargin) {
 		return EventMerged
 	}
 	return EventEnded
@@ -439,7 +452,7 @@ func (s *Spread) Wait(now int64, n limit.Tokens) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.mu.parts) > 0 && n > s.mu.parts[0].terms.Burst {
-		return wholeSoon
+		return max(WholeSoon, s.wholeWaitLocked(now, n))
 	}
 	least := int64(math.MaxInt64)
 	for i := range s.mu.parts {
@@ -448,9 +461,18 @@ func (s *Spread) Wait(now int64, n limit.Tokens) time.Duration {
 		}
 	}
 	if least == math.MaxInt64 {
-		return wholeSoon
+		return WholeSoon
 	}
 	return time.Duration(max(1, least))
+}
+
+// wholeWaitLocked is how long until all parts together have n tokens.
+func (s *Spread) wholeWaitLocked(now int64, n limit.Tokens) time.Duration {
+	missing := n
+	for i := range s.mu.parts {
+		missing -= s.mu.parts[i].tokens(now)
+	}
+	return s.mu.terms.Class.Duration(limit.Ticks(max(0, missing)) * s.mu.terms.Emission)
 }
 
 // Overflowed counts an entry that went on to another part.

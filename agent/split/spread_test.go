@@ -154,8 +154,8 @@ func TestChooseRefills(t *testing.T) {
 	if got := k.Wait(k.now, 3); got < 3*each || got > 3*each+time.Microsecond {
 		t.Errorf("wait for three %v, want %v", got, 3*each)
 	}
-	if got := k.Wait(k.now, 11); got != wholeSoon {
-		t.Errorf("wait for more than a part holds %v, want %v", got, wholeSoon)
+	if got := k.Wait(k.now, 11); got != WholeSoon {
+		t.Errorf("wait for more than a part holds %v, want %v", got, WholeSoon)
 	}
 	wait := int64(k.Wait(k.now, 1))
 	if n := k.mu.parts[2].tokens(k.now + wait - ms); n != 0 {

@@ -35,9 +35,15 @@ type Table struct {
 
 	mu struct {
 		sync.RWMutex
-		spreads map[limit.Sum]*Spread
+		spreads map[cell]*Spread
 		ended   Totals // of Spreads that are forgotten
 	}
+}
+
+// cell names the home of a bucket: rules whose classes differ count one bucket in two cells.
+type cell struct {
+	sum   limit.Sum
+	class limit.Class
 }
 
 // NewTable returns an empty Table.
@@ -46,26 +52,26 @@ func NewTable(cfg Config) *Table {
 		cfg.Most = 4096
 	}
 	t := &Table{cfg: cfg}
-	t.mu.spreads = make(map[limit.Sum]*Spread)
+	t.mu.spreads = make(map[cell]*Spread)
 	return t
 }
 
-// Find returns the Spread of a bucket, nil if there is none.
+// Find returns the Spread of a bucket under such terms, nil if there is none.
 //
 // Hot path while there are none: 1 atomic load.
-func (t *Table) Find(b *limit.Bucket) *Spread {
+func (t *Table) Find(b *limit.Bucket, terms *limit.Terms) *Spread {
 	if t.count.Load() == 0 {
 		return nil
 	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return t.mu.spreads[b.Sum()]
+	return t.mu.spreads[cell{b.Sum(), terms.Class}]
 }
 
 // Watch returns the Spread of a bucket that is hot or divided, made if there is none; nil if there are too many. off says that the
 // rule forbids to split. [1]
 func (t *Table) Watch(id []byte, b *limit.Bucket, terms *limit.Terms, off bool) *Spread {
-	s := t.Find(b)
+	s := t.Find(b, terms)
 	if s == nil {
 		s = t.add(New(id, b, terms, t.cfg.Clock(), t.cfg.Seed))
 	}
@@ -79,13 +85,14 @@ func (t *Table) Watch(id []byte, b *limit.Bucket, terms *limit.Terms, off bool) 
 func (t *Table) add(s *Spread) *Spread {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if there := t.mu.spreads[s.Bucket.Sum()]; there != nil {
+	name := s.cell()
+	if there := t.mu.spreads[name]; there != nil {
 		return there
 	}
 	if len(t.mu.spreads) >= t.cfg.Most {
 		return nil
 	}
-	t.mu.spreads[s.Bucket.Sum()] = s
+	t.mu.spreads[name] = s
 	t.count.Store(int32(len(t.mu.spreads)))
 	return s
 }
@@ -113,10 +120,21 @@ func (t *Table) tell(s *Spread) {
 	}
 }
 
-// merge closes the parts of a bucket, if it is time for that. [6]
+// merge makes a bucket whole whose load has gone, if it is time for that: it looks at the parts, closes them, and tells home. [6]
 func (t *Table) merge(s *Spread, now int64) {
 	for _, p := range s.beginMerge(now) {
-		t.send(s, &batcher.Claim{Op: limit.Close, Part: p})
+		t.send(s, &batcher.Claim{Op: limit.TakePartial, Part: p}, func(c *batcher.Claim) {
+			for _, p := range s.looked(c) {
+				t.send(s, &batcher.Claim{Op: limit.Close, Part: p}, func(c *batcher.Claim) { t.closed(s, c) })
+			}
+		})
+	}
+}
+
+// closed takes the answer to a Close.
+func (t *Table) closed(s *Spread, c *batcher.Claim) {
+	if p, out := s.closed(c, t.cfg.Clock(), t.cfg.Threshold); p != nil {
+		t.send(s, &batcher.Claim{Op: limit.Merge, N: out, Part: p}, nil)
 	}
 }
 
@@ -127,7 +145,7 @@ func (t *Table) begin(s *Spread, now int64) {
 		if !ok {
 			return
 		}
-		t.send(s, &batcher.Claim{Op: limit.TakePartial, Part: p})
+		t.send(s, &batcher.Claim{Op: limit.TakePartial, Part: p}, nil)
 	}
 }
 
@@ -144,33 +162,46 @@ func (s *Spread) nth(now int64, index int) (p *limit.Part, ok bool) {
 // touch tells home of the load, if it is time for that. [5]
 func (t *Table) touch(s *Spread, now int64) {
 	if p := s.due(now, t.cfg.Threshold, t.cfg.Divisible); p != nil {
-		t.send(s, &batcher.Claim{Op: limit.Touch, Part: p})
+		t.send(s, &batcher.Claim{Op: limit.Touch, Part: p}, nil)
 	}
 }
 
-// send sends a claim of the Table's own.
-func (t *Table) send(s *Spread, c *batcher.Claim) {
+// sweep removes the parts of a split that is over: in a class of months they would stay for months.
+func (t *Table) sweep(s *Spread, now int64) {
+	for _, p := range s.leftovers(now) {
+		c := &batcher.Claim{Bucket: s.Bucket, Terms: s.terms(), Op: limit.Close, Part: p, Lazy: true}
+		_ = t.cfg.Send(c) // what is not removed ends with its generation
+	}
+}
+
+// send sends a claim of the Table's own. then, if set, is told of the outcome, after the Spread.
+func (t *Table) send(s *Spread, c *batcher.Claim, then func(*batcher.Claim)) {
 	c.Bucket = s.Bucket
 	c.Terms = s.terms()
 	c.Done = func(c *batcher.Claim) {
-		switch {
-		case c.Op == limit.Close:
-			t.Learn(s, c)
-			now := t.cfg.Clock()
-			if p, out := s.closed(c, now, t.cfg.Threshold); p != nil {
-				t.send(s, &batcher.Claim{Op: limit.Merge, N: out, Part: p})
-			}
-		default:
-			t.Learn(s, c)
+		t.Learn(s, c)
+		if then != nil {
+			then(c)
 		}
 	}
 	if err := t.cfg.Send(c); err != nil {
 		c.Err = err
-		if c.Op == limit.Close {
-			s.closed(c, t.cfg.Clock(), t.cfg.Threshold)
+		s.unsent(c)
+		if then != nil {
+			then(c)
 		}
 	}
 }
+
+// unsent takes back what was to be sent.
+func (s *Spread) unsent(c *batcher.Claim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.touching = s.mu.touching && c.Op != limit.Touch
+}
+
+// cell names the home that the Spread is of.
+func (s *Spread) cell() cell { return cell{s.Bucket.Sum(), s.terms().Class} }
 
 func (s *Spread) terms() *limit.Terms {
 	s.mu.Lock()
@@ -188,6 +219,7 @@ func (t *Table) Tend() {
 		t.tell(s)
 		t.touch(s, now)
 		t.merge(s, now)
+		t.sweep(s, now)
 		if s.over(now) {
 			t.forget(s, now)
 		}
@@ -200,10 +232,11 @@ func (t *Table) forget(s *Spread, now int64) {
 	t.tell(s)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.mu.spreads[s.Bucket.Sum()] != s {
+	name := s.cell()
+	if t.mu.spreads[name] != s {
 		return
 	}
-	delete(t.mu.spreads, s.Bucket.Sum())
+	delete(t.mu.spreads, name)
 	t.count.Store(int32(len(t.mu.spreads)))
 	sum := s.totals()
 	sum.Active = 0

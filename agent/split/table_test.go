@@ -65,7 +65,7 @@ func TestTableIsBounded(t *testing.T) {
 	for i := range 5 {
 		id, b := bucketOf(i)
 		s := c.Watch(id, &b, terms, false)
-		if (s != nil) != (i < 3) || c.Find(&b) != s {
+		if (s != nil) != (i < 3) || c.Find(&b, terms) != s {
 			t.Errorf("bucket %d: %v", i, s)
 		}
 		if again := c.Watch(id, &b, terms, false); again != s {

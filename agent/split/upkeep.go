@@ -1,6 +1,8 @@
 package split
 
 import (
+	"errors"
+
 	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/limit"
 )
@@ -10,6 +12,7 @@ import (
 type merge struct {
 	at      int64 // not before; 0 while home has not said that it is closing
 	running bool
+	looking bool  // whether all parts can be reached: a part that is closed while another cannot be is closed in vain
 	start   int64 // of the split that is being closed
 	open    int   // parts that have not answered
 	failed  bool
@@ -17,11 +20,17 @@ type merge struct {
 	out     limit.Tokens
 }
 
+// leftover is a split whose parts are still in the store.
+type leftover struct {
+	split limit.Split
+	at    int64 // when they can be removed
+}
+
 // due is a Touch that home should get now; nil if none. threshold is that of limit.Part, divisible that of Config.
 func (s *Spread) due(now, threshold int64, divisible func() bool) *limit.Part {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now-s.mu.touched < touchPause || len(s.mu.parts) == 0 && !s.wholeDueLocked(threshold, divisible) || len(s.mu.parts) > 0 && !s.dividedDueLocked(now, threshold) {
+	if s.mu.touching || now-s.mu.touched < touchPause || len(s.mu.parts) == 0 && !s.wholeDueLocked(threshold, divisible) || len(s.mu.parts) > 0 && !s.dividedDueLocked(now, threshold) {
 		return nil
 	}
 	p := &limit.Part{Home: true, Ops: s.mu.ops, Threshold: threshold}
@@ -31,14 +40,21 @@ func (s *Spread) due(now, threshold int64, divisible func() bool) *limit.Part {
 	if s.mu.cost > 0 && now-s.mu.costAt <= costFor {
 		p.Ways = int(min(limit.MaxWays, max(1, s.mu.terms.Burst/s.mu.cost)))
 	}
-	s.mu.touched, s.mu.ops = now, 0
+	s.mu.touched, s.mu.touching, s.mu.ops = now, true, 0
 	s.mu.totals.Touches++
 	return p
 }
 
 // wholeDueLocked is due for a bucket that is whole: home hears of it after so many entries.
 func (s *Spread) wholeDueLocked(threshold int64, divisible func() bool) bool {
-	return s.mu.ops >= touchOps && !s.mu.off && threshold > 0 && (divisible == nil || divisible())
+	if s.mu.ops < touchOps {
+		return false
+	}
+	if s.mu.off || threshold <= 0 || divisible != nil && !divisible() {
+		s.mu.ops = 0 // they are not kept for the day when it can
+		return false
+	}
+	return true
 }
 
 // dividedDueLocked is due for a bucket that is divided: home hears of it twice a second, and at once if there is something to find out.
@@ -46,27 +62,63 @@ func (s *Spread) dividedDueLocked(now, threshold int64) bool {
 	if s.mu.stale || now >= s.mu.ends || s.endLocked(now, threshold) && !s.mu.split.Closing {
 		return true
 	}
-	return now-s.mu.touched >= touchEvery && now-s.mu.used <= idleAfter
+	return now-s.mu.touched >= s.mu.every && now-s.mu.used <= idleAfter
 }
 
-// endLocked reports whether this agent wants the bucket to be whole.
+// endLocked reports whether this agent wants the bucket to be whole, and could bring it about.
 func (s *Spread) endLocked(now, threshold int64) bool {
-	return s.mu.off || threshold <= 0 || s.tooLargeLocked(now)
+	return (s.mu.off || threshold <= 0 || s.tooLargeLocked(now)) && !s.failingLocked()
 }
 
-// beginMerge returns the parts to close, if it is time for that.
-func (s *Spread) beginMerge(now int64) (parts []*limit.Part) {
+// failingLocked reports whether the master of some part did not answer last.
+func (s *Spread) failingLocked() bool {
+	for i := range s.mu.parts {
+		if s.mu.parts[i].failTo > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// beginMerge returns the parts to look at before they are closed, if it is time for that.
+func (s *Spread) beginMerge(now int64) []*limit.Part {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := &s.mu.merge
-	if !s.mu.split.Closing || !s.dividedLocked(now) || m.running || now < m.at {
+	if !s.mu.split.Closing || len(s.mu.parts) == 0 || now >= s.mu.ends || m.running || now < m.at {
 		return nil
 	}
+	*m = merge{at: now + mergeAgain, running: true, looking: true, start: s.mu.split.Start, open: len(s.mu.parts)}
+	return s.partsLocked()
+}
+
+func (s *Spread) partsLocked() (parts []*limit.Part) {
 	for i := range s.mu.parts {
 		parts = append(parts, s.partLocked(i))
 	}
-	*m = merge{at: now + mergeAgain, running: true, start: s.mu.split.Start, open: len(parts)}
 	return parts
+}
+
+// looked takes the answer to a look. Once all parts have answered it returns those to close: all of them. One that refuses is closed already.
+func (s *Spread) looked(c *batcher.Claim) []*limit.Part {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := &s.mu.merge
+	if !m.looking || c.Part.Split.Start != m.start {
+		return nil
+	}
+	m.open--
+	m.failed = m.failed || c.Err != nil && !errors.Is(c.Err, batcher.ErrStale)
+	if m.open > 0 {
+		return nil
+	}
+	m.looking = false
+	if m.failed {
+		m.running = false
+		return nil
+	}
+	m.open = len(s.mu.parts)
+	return s.partsLocked()
 }
 
 // closed takes the answer to a Close. Once all have come it returns what to tell home, and for how many tokens.
@@ -74,7 +126,7 @@ func (s *Spread) closed(c *batcher.Claim, now, threshold int64) (p *limit.Part, 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := &s.mu.merge
-	if !m.running || c.Part.Split.Start != m.start {
+	if !m.running || m.looking || c.Part.Split.Start != m.start {
 		return nil, 0
 	}
 	m.open--
@@ -94,11 +146,24 @@ func (s *Spread) closed(c *batcher.Claim, now, threshold int64) (p *limit.Part, 
 	return &limit.Part{Home: true, Split: s.mu.split, Free: m.free, End: s.endLocked(now, threshold)}, m.out
 }
 
+// leftovers are the parts of a split that is over, if it is time to remove them.
+func (s *Spread) leftovers(now int64) (parts []*limit.Part) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := &s.mu.swept; l.split.Ways > 0 && now >= l.at {
+		for i := range l.split.Ways {
+			parts = append(parts, &limit.Part{Index: i, Split: l.split})
+		}
+		*l = leftover{}
+	}
+	return parts
+}
+
 // over reports whether the Spread can be forgotten.
 func (s *Spread) over(now int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return now-s.mu.used > idleAfter && (len(s.mu.parts) == 0 || now >= s.mu.ends+int64(limit.SplitMargin))
+	return now-s.mu.used > idleAfter && s.mu.swept.split.Ways == 0 && (len(s.mu.parts) == 0 || now >= s.mu.ends+int64(limit.SplitMargin))
 }
 
 // end notes the end of a split that nobody asks about any more.
@@ -107,6 +172,7 @@ func (s *Spread) end(now int64) {
 	defer s.mu.Unlock()
 	if len(s.mu.parts) > 0 {
 		s.noteLocked(now, EventEnded)
+		s.mu.swept = leftover{s.mu.split, now + sweepAfter}
 		s.mu.parts, s.mu.split = nil, limit.Split{}
 	}
 }

@@ -28,7 +28,7 @@ func (b *batch) choose(it *item) {
 	if it.op != limit.Take {
 		return
 	}
-	if it.spread = b.agent.splits.Find(&it.bucket.name); it.spread != nil {
+	if it.spread = b.agent.splits.Find(&it.bucket.name, it.terms); it.spread != nil {
 		it.spread.KeepWhole(it.bucket.plan.NoSplit)
 		it.claim.Part, _ = it.spread.Choose(b.now, it.terms, it.n, it.pace(), split.Asked{})
 	}

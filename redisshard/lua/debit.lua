@@ -194,9 +194,8 @@ local function divisions(pass, lease)
     if not exists then c.tat = now + (micros <= start + 2000000 and first or t.depth) end
     held = passed(c, t, now, held, ticks(start + 3000000))
     if op == 8 then
-      local dirty = not c.closed
       c.closed = true
-      return c.out + c.before, now + t.depth - c.tat, dirty
+      return c.out + c.before, now + t.depth - c.tat, true
     elseif op == 6 then
       local granted, taken, epoch, contenders = leased(c, t, held, from)
       return granted, max(0, c.tat - now), true, taken, epoch, contenders, min(2e9, left * 1000)
