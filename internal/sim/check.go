@@ -44,6 +44,7 @@ type item struct {
 	last     *batcher.Claim // whose outcome is taken in
 	heard    bool           // some part has answered
 	more     bool           // there are parts to ask, but no time
+	between  bool           // the parts were closed, and home was not whole yet
 	decision limit.Decision
 	failed   bool
 }

@@ -30,6 +30,10 @@ func (b *batch) choose(it *item) {
 	}
 	if it.spread = b.agent.splits.Find(&it.bucket.name, it.terms); it.spread != nil {
 		it.spread.KeepWhole(it.bucket.plan.NoSplit)
+		if p, ok := it.ruling.Rides(); ok {
+			it.claim.Part = p
+			return
+		}
 		it.claim.Part, _ = it.spread.Choose(b.now, it.terms, it.n, it.pace(), split.Asked{})
 	}
 }
@@ -112,6 +116,8 @@ func (b *batch) learn(it *item) (part *limit.Part, again bool) {
 func (b *batch) end(it *item) {
 	c, now := it.claim, b.agent.clock()
 	switch {
+	case errors.Is(c.Err, batcher.ErrStale) && it.op == limit.Take:
+		c.Err, c.Out, it.between = nil, limit.Outcome{Level: it.terms.Depth}, true
 	case c.Err == nil && it.op == limit.Reset && it.more:
 		c.Err = batcher.ErrDeadline
 	case c.Err == nil:
@@ -132,7 +138,7 @@ func (it *item) next(now int64) (part *limit.Part, again bool) {
 		return nil, false
 	}
 	switch stale := errors.Is(c.Err, batcher.ErrStale); {
-	case c.Err == nil && c.Part.At() == 0:
+	case !stale && c.Part.At() == 0:
 		return nil, false
 	case it.op == limit.Reset && (c.Err == nil || stale):
 		return it.spread.Untried(now, it.asked)
@@ -144,7 +150,11 @@ func (it *item) next(now int64) (part *limit.Part, again bool) {
 
 // waitForParts makes the wait of a denial that until some part has what is needed.
 func (b *batch) waitForParts(it *item) {
-	if it.spread != nil && it.decision.Reason == limit.OverLimit && it.spread.Ways() > 1 {
+	switch {
+	case it.decision.Reason != limit.OverLimit || it.spread == nil:
+	case it.between:
+		it.decision.RetryAfter = split.WholeSoon
+	case it.spread.Ways() > 1:
 		now := b.agent.clock()
 		it.decision.RetryAfter = max(it.spread.Wait(now, it.n), it.ruling.Pause(now))
 	}

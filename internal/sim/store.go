@@ -151,6 +151,9 @@ func (p *plain) apply(nanos int64, e *batcher.Entry) {
 		e.Split = &batcher.Split{Split: o.cell.Split, Left: time.Duration(left) * time.Microsecond}
 	}
 	if !ok {
+		if write { // the split is over, and its part removed
+			delete(c.cells, sum)
+		}
 		e.Out, e.Err = limit.Outcome{}, batcher.ErrStale
 		return
 	}
