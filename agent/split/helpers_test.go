@@ -50,6 +50,14 @@ func (k *known) divided(ways int) *batcher.Split {
 		Split: limit.Split{Start: micros, Until: micros + limit.SplitTTL.Microseconds(), Ways: ways, Stride: 1}}
 }
 
+// dividedAt is what home says of a bucket that it will divide so much later.
+func (k *known) dividedAt(later int64) *batcher.Split {
+	now := k.now
+	defer func() { k.now = now }()
+	k.now += later
+	return k.divided(4)
+}
+
 // reply is what an entry brought, from a part (nil: home) that has so many tokens left. Home refuses while it is divided, but for a
 // touch.
 func (k *known) reply(op limit.Op, part *limit.Part, split *batcher.Split, left limit.Tokens) EventKind {
@@ -87,6 +95,23 @@ func (k *known) part(index int) *limit.Part {
 func (k *known) fails(part *limit.Part, err error) {
 	k.call++
 	k.Learn(k.now, &batcher.Claim{Terms: k.terms, Op: limit.Take, Part: part, Call: k.call, Err: err})
+}
+
+// touched is the answer to the touch that was due.
+func (k *known) touched(split *batcher.Split) { k.reply(limit.Touch, nil, split, 0) }
+
+// closing is what home says of a split whose load has gone.
+func closing(split *batcher.Split) *batcher.Split {
+	c := *split
+	c.Closing = true
+	return &c
+}
+
+// over is what home says of a split that it has ended.
+func over(split *batcher.Split) *batcher.Split {
+	o := *split
+	o.Ways = 0
+	return &o
 }
 
 // Where an entry goes that goes to no part.

@@ -154,15 +154,31 @@ func TestChooseRefills(t *testing.T) {
 	if got := k.Wait(k.now, 3); got < 3*each || got > 3*each+time.Microsecond {
 		t.Errorf("wait for three %v, want %v", got, 3*each)
 	}
-	if got := k.Wait(k.now, 11); got != WholeSoon {
-		t.Errorf("wait for more than a part holds %v, want %v", got, WholeSoon)
-	}
 	wait := int64(k.Wait(k.now, 1))
 	if n := k.mu.parts[2].tokens(k.now + wait - ms); n != 0 {
 		t.Errorf("%d tokens before the wait is over", n)
 	}
 	if n := k.mu.parts[2].tokens(k.now + wait); n != 1 {
 		t.Errorf("%d tokens when the wait is over, want 1", n)
+	}
+}
+
+// TestWaitForMore than a part holds: the bucket has to be whole, which takes a moment, and to have it then.
+func TestWaitForMore(t *testing.T) {
+	const burst, part = 28_800_000, 3_600_000 // 8,000 a second
+	for _, tt := range []struct {
+		missing limit.Tokens
+		want    time.Duration
+	}{{8000, time.Second}, {4000, 500 * time.Millisecond}, {1000, WholeSoon}, {1, WholeSoon}, {0, WholeSoon}, {-4000, WholeSoon}} {
+		k := spread(t, burst)
+		k.reply(limit.Take, nil, k.divided(8), 0)
+		for i := range 8 {
+			k.has(i, 100_000)
+		}
+		k.has(5, part+1-7*100_000-tt.missing)
+		if got := k.Wait(k.now, part+1); got < tt.want || got > tt.want+time.Microsecond {
+			t.Errorf("with %d too few in all parts: %v, want %v", tt.missing, got, tt.want)
+		}
 	}
 }
 
@@ -253,8 +269,143 @@ func TestLateReplies(t *testing.T) {
 	if e := k.replyOf(11, limit.Take, nil, nil, 80); e != EventEnded || k.Ways() != 1 {
 		t.Errorf("a new one: %q, %d ways", e, k.Ways())
 	}
-	if n := k.mu.ops; n != 5 { // the last two claims on the part were of a call that had counted
-		t.Errorf("%d entries, want 5", n)
+	if n := k.mu.ops; n != 4 { // home refused the first; the last two claims on the part were of a call that had counted
+		t.Errorf("%d entries, want 4", n)
+	}
+}
+
+// TestRefusalsAreNoLoad: an entry that a part or home refused goes on to where it counts.
+func TestRefusalsAreNoLoad(t *testing.T) {
+	k := spread(t, 80)
+	split := k.divided(4)
+	k.reply(limit.Take, nil, split, 0)
+	one := k.part(1)
+	for range 3 {
+		k.fails(one, batcher.ErrStale)
+		k.reply(limit.Take, nil, split, 0)
+	}
+	if k.mu.ops != 0 || k.mu.parts[1].ops != 0 {
+		t.Errorf("%d entries, %d on the part, want none", k.mu.ops, k.mu.parts[1].ops)
+	}
+	k.has(1, 5)
+	k.fails(nil, batcher.ErrNotRun) // may have come through
+	if k.mu.ops != 2 || k.mu.parts[1].ops != 1 {
+		t.Errorf("%d entries, %d on the part, want 2 and 1", k.mu.ops, k.mu.parts[1].ops)
+	}
+}
+
+// TestRepliesOfOneCall may be learned in any order: home said first that the bucket is whole, then that it is divided; or first that it
+// is divided, then that this is over.
+func TestRepliesOfOneCall(t *testing.T) {
+	const call = 7
+	for _, touchFirst := range []bool{false, true} {
+		k := spread(t, 80)
+		split := k.divided(4)
+		replies := []func(){
+			func() { k.replyOf(call, limit.Take, nil, nil, 5) },
+			func() { k.replyOf(call, limit.Touch, nil, split, 0) },
+		}
+		if touchFirst {
+			slices.Reverse(replies)
+		}
+		for _, reply := range replies {
+			reply()
+		}
+		if got := k.told(); k.Ways() != 4 || !slices.Equal(got, []EventKind{EventSplit}) {
+			t.Errorf("split, touch first %v: %d ways, told of %q", touchFirst, k.Ways(), got)
+		}
+		replies = []func(){
+			func() { k.replyOf(call+1, limit.Take, nil, closing(split), 0) },
+			func() { k.replyOf(call+1, limit.Merge, nil, over(split), 0) },
+		}
+		if touchFirst {
+			slices.Reverse(replies)
+		}
+		k.replyOf(call, limit.Touch, nil, closing(split), 0)
+		for _, reply := range replies {
+			reply()
+		}
+		if got := k.told(); k.Ways() != 1 || !slices.Equal(got, []EventKind{EventMerged}) {
+			t.Errorf("merge, last first %v: %d ways, told of %q", touchFirst, k.Ways(), got)
+		}
+		k.replyOf(call+2, limit.Touch, nil, k.dividedAt(10*second), 0)
+		if e := k.replyOf(call+3, limit.Take, nil, nil, 5); e != EventEnded {
+			t.Errorf("of a later call, without a split: %q", e)
+		}
+	}
+}
+
+// TestOverIsOver: what is heard again of a split that was seen to be over is no news; of the next one it is.
+func TestOverIsOver(t *testing.T) {
+	k := spread(t, 80)
+	split := k.divided(4)
+	k.reply(limit.Take, nil, split, 0)
+	k.reply(limit.Take, nil, over(split), 0)
+	k.told()
+	for _, say := range []*batcher.Split{split, closing(split), over(split), split} {
+		if e := k.reply(limit.Take, nil, say, 0); e != "" || k.Ways() != 1 || len(k.told()) != 0 {
+			t.Errorf("%+v: %q, %d ways", say.Split, e, k.Ways())
+		}
+		k.chooses(1, tried(), home)
+	}
+	if e := k.reply(limit.Take, nil, k.dividedAt(second), 0); e != EventSplit || k.Ways() != 4 {
+		t.Errorf("the next one: %q, %d ways", e, k.Ways())
+	}
+}
+
+// TestClosingIsKept: a home that forgot in a failover that the split is about to end hears it again, for parts may be closed. The next
+// split does not begin so.
+func TestClosingIsKept(t *testing.T) {
+	k := spread(t, 80)
+	split := k.divided(4)
+	k.touched(split)
+	k.touched(closing(split))
+	at := k.mu.merge.at
+	k.now += second
+	k.touched(split)
+	k.touched(closing(split)) // which is no news
+	if i, _ := k.info(k.now); !i.Closing || !k.part(1).Split.Closing || k.mu.merge.at != at {
+		t.Errorf("closing is forgotten: %+v, merge at %d, was %d", i, k.mu.merge.at, at)
+	}
+	if p := k.due(100); p == nil || !p.Split.Closing {
+		t.Errorf("home hears %+v", p)
+	}
+	next := k.dividedAt(10 * second)
+	k.touched(next)
+	if i, _ := k.info(k.now); i.Closing || k.part(1).Split.Closing || k.beginMerge(k.now+mergeSpread) != nil {
+		t.Errorf("the next one is closing: %+v", i)
+	}
+	// Of one that is closing when it is first heard of the merge has a moment of its own, also after another one that was closing.
+	k.touched(closing(next))
+	k.now += 20 * second
+	k.touched(closing(k.divided(4)))
+	if after := k.mu.merge.at - k.now; after < 0 || after >= mergeSpread {
+		t.Errorf("it merges after %v", time.Duration(after))
+	}
+}
+
+// TestMergedInTime: a split that was closing ended by a merge, unless its time was over.
+func TestMergedInTime(t *testing.T) {
+	const last = int64(limit.SplitTTL) + int64(2*limit.SplitMargin)
+	for _, tt := range []struct {
+		closing bool
+		after   int64
+		want    EventKind
+	}{{false, second, EventEnded}, {true, second, EventMerged}, {true, last - 1, EventMerged}, {true, last, EventEnded}} {
+		for _, next := range []bool{false, true} {
+			k := spread(t, 80)
+			split, say := k.divided(4), (*batcher.Split)(nil)
+			if k.touched(split); tt.closing {
+				k.touched(closing(split))
+			}
+			if k.now += tt.after; next {
+				say = k.divided(8)
+			}
+			k.touched(say)
+			if got := k.told(); len(got) < 2 || got[1] != tt.want {
+				t.Errorf("closing %v, after %v, another one %v: %q, want %q", tt.closing, time.Duration(tt.after), next, got, tt.want)
+			}
+		}
 	}
 }
 
@@ -262,10 +413,7 @@ func TestLateReplies(t *testing.T) {
 func TestEvents(t *testing.T) {
 	k := spread(t, 80)
 	split := k.divided(4)
-	closing := *split
-	closing.Closing = true
-	whole := *split
-	whole.Ways = 0
+	whole := over(split)
 	later := *split
 	later.Start += 5_000_000
 	later.Until += 5_000_000
@@ -276,10 +424,10 @@ func TestEvents(t *testing.T) {
 		want []EventKind
 		ways int
 	}{
-		{nil, nil, 1}, {split, []EventKind{EventSplit}, 4}, {split, nil, 4}, {&whole, []EventKind{EventEnded}, 1}, {&whole, nil, 1}, {nil, nil, 1},
+		{nil, nil, 1}, {split, []EventKind{EventSplit}, 4}, {split, nil, 4}, {whole, []EventKind{EventEnded}, 1}, {whole, nil, 1}, {nil, nil, 1},
 		{&later, []EventKind{EventSplit}, 4}, {&later, nil, 4}, {&last, []EventKind{EventEnded, EventSplit}, 8}, {nil, []EventKind{EventEnded}, 1},
-		{split, []EventKind{EventSplit}, 4}, {&closing, nil, 4}, {&last, []EventKind{EventMerged, EventSplit}, 8}, {nil, []EventKind{EventEnded}, 1},
-		{split, []EventKind{EventSplit}, 4}, {&closing, nil, 4}, {&whole, []EventKind{EventMerged}, 1},
+		{split, []EventKind{EventSplit}, 4}, {closing(split), nil, 4}, {&last, []EventKind{EventMerged, EventSplit}, 8}, {nil, []EventKind{EventEnded}, 1},
+		{split, []EventKind{EventSplit}, 4}, {closing(split), nil, 4}, {whole, []EventKind{EventMerged}, 1},
 	} {
 		e, all := k.reply(limit.Take, nil, step.say, 1), k.told()
 		if !slices.Equal(all, step.want) || k.Ways() != step.ways {
@@ -301,9 +449,7 @@ func TestEventsSayOfWhich(t *testing.T) {
 	k.reply(limit.Take, nil, first, 0)
 	k.has(1, 7)
 	k.now += second
-	closing := *first
-	closing.Closing = true
-	k.reply(limit.Touch, nil, &closing, 0)
+	k.touched(closing(first))
 	then := k.divided(8)
 	k.reply(limit.Touch, nil, then, 0)
 	all := k.Untold()
@@ -350,7 +496,7 @@ func TestRefusedGoesHome(t *testing.T) {
 	if _, ok := k.Named(k.now, 1, split.Start); ok {
 		t.Error("a part that refused is named")
 	}
-	k.reply(limit.Touch, nil, split, 0)
+	k.touched(split)
 	k.chooses(1, tried(), 0)
 	// A refusal of an older split is no news.
 	old := *one
@@ -383,7 +529,7 @@ func TestEndIsKnown(t *testing.T) {
 	}
 }
 
-// TestOtherTerms of the same class leave the bucket divided, each part with its share of them; of another class it is another cell.
+// TestOtherTerms of the same class leave the bucket divided, each part with its share of them.
 func TestOtherTerms(t *testing.T) {
 	k := spread(t, 80)
 	k.reply(limit.Take, nil, k.divided(4), 20)
@@ -402,13 +548,5 @@ func TestOtherTerms(t *testing.T) {
 	}
 	if got := k.told(); !slices.Equal(got, []EventKind{EventSplit}) {
 		t.Errorf("%v, want it divided still", got)
-	}
-	k.Choose(k.now, termsOf(t, 80, time.Second), 1, Moving, tried())
-	if got := k.told(); k.Ways() != 1 || !slices.Equal(got, []EventKind{EventEnded}) {
-		t.Errorf("%d ways of another cell, and it tells of %v", k.Ways(), got)
-	}
-	// What comes late of the cell that is not used any more is no news of the other one.
-	if e := k.reply(limit.Take, nil, k.divided(4), 0); e != "" || k.Ways() != 1 {
-		t.Errorf("%q, %d ways", e, k.Ways())
 	}
 }

@@ -52,6 +52,21 @@ func (c *counter) take() (all []*batcher.Claim) {
 	return all
 }
 
+// takeAll returns what was sent since the last call, which must be an entry of that op for each of four parts.
+func (c *counter) takeAll(t *testing.T, op limit.Op) []*batcher.Claim {
+	t.Helper()
+	all := c.take()
+	if len(all) != 4 {
+		t.Fatalf("sent %d claims, want 4 of op %v", len(all), op)
+	}
+	for i, claim := range all {
+		if claim.Op != op || claim.N != 0 || claim.Part.At() != i+1 {
+			t.Fatalf("claim %d: %+v of %+v, want op %v", i, claim, claim.Part, op)
+		}
+	}
+	return all
+}
+
 func bucketOf(i int) (id []byte, b limit.Bucket) {
 	id = fmt.Appendf(nil, "bucket %d", i)
 	new(limit.Secret).Name(&b, id)
@@ -119,19 +134,22 @@ func TestTableSplitsAndMerges(t *testing.T) {
 	if all := c.Divided(); len(all) != 1 || all[0].Ways != 4 || len(all[0].Parts) != 4 || string(all[0].ID) != string(id) || c.Stats().Active != 1 {
 		t.Errorf("%+v, %+v", all, c.Stats())
 	}
-	closing := *split
-	closing.Closing = true
 	c.now.Add(touchEvery)
 	c.Tend()
 	if sent = c.take(); len(sent) != 1 || sent[0].Op != limit.Touch {
 		t.Fatalf("sent %+v", sent)
 	}
-	done(sent[0], &closing)
+	done(sent[0], closing(split))
 	c.now.Add(mergeSpread)
 	c.Tend()
-	if sent = c.take(); len(sent) != 4 || sent[0].Op != limit.Close {
-		t.Fatalf("sent %+v", sent)
+	sent = c.takeAll(t, limit.TakePartial)
+	for i, claim := range sent {
+		if early := c.take(); len(early) != 0 {
+			t.Fatalf("after %d looks it sends %+v", i, early)
+		}
+		done(claim, nil)
 	}
+	sent = c.takeAll(t, limit.Close)
 	free := limit.Ticks(0)
 	for _, claim := range sent {
 		claim.Out = limit.Outcome{Granted: 1, Level: 5}
@@ -142,9 +160,7 @@ func TestTableSplitsAndMerges(t *testing.T) {
 	if sent = c.take(); len(sent) != 1 || sent[0].Op != limit.Merge || sent[0].N != 4 || sent[0].Part.Free != free || sent[0].Part.At() != 0 {
 		t.Fatalf("sent %+v", sent)
 	}
-	whole := *split
-	whole.Ways = 0
-	done(sent[0], &whole)
+	done(sent[0], over(split))
 	if got := c.Stats(); got.Split != 1 || got.Merged != 1 || got.Ended != 0 || got.Active != 0 || len(c.Divided()) != 0 {
 		t.Errorf("%+v", got)
 	}
@@ -158,8 +174,8 @@ func TestTableSplitsAndMerges(t *testing.T) {
 	}
 }
 
-// TestTableTellsTheRest: an agent that slept through the end of a split hears of the next one, and tells of both; one whose rule has
-// terms of another class now tells of the end with the next tending, and one that forgets a split tells of its end.
+// TestTableTellsTheRest: an agent that slept through the end of a split hears of the next one, and tells of both; and one that forgets a
+// split tells of its end.
 func TestTableTellsTheRest(t *testing.T) {
 	terms := termsOf(t, 80, time.Hour)
 	c := count(Config{Threshold: 100})
@@ -178,8 +194,6 @@ func TestTableTellsTheRest(t *testing.T) {
 	}
 	says(first)
 	says(next)
-	s.Choose(c.now.Load(), termsOf(t, 80, time.Second), 1, Moving, tried())
-	c.Tend()
 	says(last)
 	c.Clear()
 	want := []struct {
@@ -199,7 +213,7 @@ func TestTableTellsTheRest(t *testing.T) {
 	}
 }
 
-// TestTouchesNeedDivision: a store that cannot divide is told of no load, and what it would have been told is told once it can.
+// TestTouchesNeedDivision: a store that cannot divide is told of no load, and once it can it is told of what has come since.
 func TestTouchesNeedDivision(t *testing.T) {
 	terms := termsOf(t, 80, time.Hour)
 	can := false
@@ -207,15 +221,24 @@ func TestTouchesNeedDivision(t *testing.T) {
 	id, b := bucketOf(0)
 	s := c.Watch(id, &b, terms, false)
 	c.now.Add(second)
-	for i := range touchOps {
-		c.Learn(s, &batcher.Claim{Terms: terms, Op: limit.Take, Call: uint64(i + 1)})
+	call := uint64(0)
+	load := func() {
+		for range touchOps {
+			call++
+			c.Learn(s, &batcher.Claim{Terms: terms, Op: limit.Take, Call: call})
+		}
 	}
+	load()
 	c.Tend()
 	if sent := c.take(); c.Stats().Touches != 0 || len(sent) != 0 {
 		t.Errorf("%d touches counted, %d sent", c.Stats().Touches, len(sent))
 	}
 	can = true
 	c.Tend()
+	if sent := c.take(); len(sent) != 0 {
+		t.Errorf("of what was before it is told %+v", sent)
+	}
+	load()
 	if sent := c.take(); c.Stats().Touches != 1 || len(sent) != 1 || sent[0].Part.Ops != touchOps {
 		t.Errorf("%d touches counted, sent %+v", c.Stats().Touches, sent)
 	}
@@ -244,16 +267,14 @@ func TestLearnAllocates(t *testing.T) {
 	check("home")
 }
 
-// TestTableCannotSend: a merge whose closes are not taken is tried again.
+// TestTableCannotSend: a merge whose looks, or whose closes, are not taken is tried again.
 func TestTableCannotSend(t *testing.T) {
 	terms := termsOf(t, 80, time.Hour)
 	c := count(Config{Threshold: 100})
 	id, b := bucketOf(0)
 	s := c.Watch(id, &b, terms, false)
 	k := &known{Spread: s, T: t, terms: terms, now: 128 * second}
-	closing := k.divided(4)
-	closing.Closing = true
-	c.Learn(s, &batcher.Claim{Terms: terms, Op: limit.Take, Split: closing, Call: 1})
+	c.Learn(s, &batcher.Claim{Terms: terms, Op: limit.Take, Split: closing(k.divided(4)), Call: 1, Err: batcher.ErrStale})
 	refusal := error(batcher.ErrOverloaded)
 	c.refuse.Store(&refusal)
 	c.now.Add(mergeSpread)
@@ -261,14 +282,161 @@ func TestTableCannotSend(t *testing.T) {
 	c.refuse.Store(nil)
 	c.now.Add(mergeAgain)
 	c.Tend()
-	closes := 0
+	looks := c.takeAll(t, limit.TakePartial)
+	for i, claim := range looks {
+		if i == 3 {
+			c.refuse.Store(&refusal)
+		}
+		claim.Done(claim)
+	}
+	c.refuse.Store(nil)
+	c.now.Add(mergeAgain - 1)
+	c.Tend()
 	for _, claim := range c.take() {
-		if claim.Op == limit.Close {
-			closes++
+		if claim.Op != limit.Touch {
+			t.Errorf("too soon it sends %+v", claim)
 		}
 	}
-	if closes != 4 {
-		t.Errorf("%d closes, want 4", closes)
+	c.now.Add(1)
+	c.Tend()
+	for _, claim := range c.takeAll(t, limit.TakePartial) {
+		claim.Done(claim)
+	}
+	c.takeAll(t, limit.Close)
+}
+
+// TestTableCannotTouch: a touch that is not taken is not waited for.
+func TestTableCannotTouch(t *testing.T) {
+	terms := termsOf(t, 80, time.Hour)
+	c := count(Config{Threshold: 100})
+	id, b := bucketOf(0)
+	s := c.Watch(id, &b, terms, false)
+	call := uint64(0)
+	load := func() {
+		c.now.Add(touchPause)
+		for range touchOps {
+			call++
+			c.Learn(s, &batcher.Claim{Terms: terms, Op: limit.Take, Call: call})
+		}
+	}
+	refusal := error(batcher.ErrOverloaded)
+	c.refuse.Store(&refusal)
+	load()
+	c.refuse.Store(nil)
+	load()
+	if sent := c.take(); len(sent) != 1 || sent[0].Op != limit.Touch {
+		t.Fatalf("sent %+v", sent)
+	}
+	c.refuse.Store(&refusal)
+	c.send(s, &batcher.Claim{Op: limit.TakePartial}, nil) // nor is another claim an answer
+	c.refuse.Store(nil)
+	load()
+	if sent := c.take(); len(sent) != 0 {
+		t.Errorf("before the answer it sends %+v", sent)
+	}
+}
+
+// TestTableLooksFirst: while the master of a part does not answer no part is closed.
+func TestTableLooksFirst(t *testing.T) {
+	terms := termsOf(t, 80, time.Hour)
+	c := count(Config{Threshold: 100})
+	id, b := bucketOf(0)
+	s := c.Watch(id, &b, terms, false)
+	k := &known{Spread: s, T: t, terms: terms, now: 128 * second}
+	c.Learn(s, &batcher.Claim{Terms: terms, Op: limit.Take, Split: closing(k.divided(4)), Call: 1, Err: batcher.ErrStale})
+	c.now.Add(mergeSpread)
+	for _, failing := range []bool{true, true, false} {
+		c.Tend()
+		for i, claim := range c.takeAll(t, limit.TakePartial) {
+			claim.Call = uint64(c.now.Load())
+			if failing && i == 1 {
+				claim.Err = batcher.ErrUnknown
+			}
+			claim.Done(claim)
+		}
+		c.now.Add(mergeAgain)
+		if failing {
+			if sent := c.take(); len(sent) != 0 {
+				t.Fatalf("while a master fails it sends %+v", sent)
+			}
+			c.Learn(s, &batcher.Claim{Terms: terms, Op: limit.Take, Split: k.divided(4), Call: uint64(c.now.Load()), Err: batcher.ErrStale}) // it lasts
+		}
+		s.mu.touched = c.now.Load() // no touch is due
+	}
+	c.takeAll(t, limit.Close)
+}
+
+// TestTableSweeps: when a split has been over for a while its parts are closed once more, which removes them; only then is it forgotten.
+func TestTableSweeps(t *testing.T) {
+	terms := termsOf(t, 80, time.Hour)
+	c := count(Config{Threshold: 100})
+	id, b := bucketOf(0)
+	s := c.Watch(id, &b, terms, false)
+	k := &known{Spread: s, T: t, terms: terms, now: 128 * second}
+	split := k.divided(4)
+	c.Learn(s, &batcher.Claim{Terms: terms, Op: limit.Take, Split: split, Call: 1, Err: batcher.ErrStale})
+	c.Learn(s, &batcher.Claim{Terms: terms, Op: limit.Take, Split: over(split), Call: 2})
+	c.now.Add(int64(limit.SplitTTL) + sweepAfter - 1)
+	c.Tend()
+	if sent := c.take(); len(sent) != 0 {
+		t.Fatalf("too soon it sends %+v", sent)
+	}
+	c.now.Add(1)
+	c.Tend()
+	for _, claim := range c.takeAll(t, limit.Close) {
+		if claim.Part.Split != split.Split || claim.Bucket != b || *claim.Terms != *terms || !claim.Lazy {
+			t.Errorf("it sends %+v of %+v", claim, claim.Part)
+		}
+	}
+	c.now.Add(idleAfter)
+	c.Tend()
+	if sent := c.take(); len(sent) != 0 || c.Find(&b, terms) != nil {
+		t.Errorf("after that it sends %+v, or is not forgotten", sent)
+	}
+}
+
+// TestTableKeepsSpreadsPerClass: rules whose classes differ count a bucket in two cells, and each of them is divided or not. Other terms of the
+// same class are the same cell.
+func TestTableKeepsSpreadsPerClass(t *testing.T) {
+	hour, fewer, brief := termsOf(t, 80, time.Hour), termsOf(t, 40, time.Hour), termsOf(t, 80, time.Second)
+	if hour.Class != fewer.Class || hour.Class == brief.Class {
+		t.Fatalf("classes %v, %v, %v", hour.Class, fewer.Class, brief.Class)
+	}
+	c := count(Config{Threshold: 100, Most: 2})
+	id, b := bucketOf(0)
+	one := c.Watch(id, &b, hour, false)
+	if c.Find(&b, brief) != nil {
+		t.Error("what nobody watches is found")
+	}
+	two := c.Watch(id, &b, brief, true)
+	if one == nil || two == nil || one == two || c.Find(&b, hour) != one || c.Find(&b, brief) != two || c.Find(&b, fewer) != one || c.Watch(id, &b, fewer, false) != one {
+		t.Fatalf("%p and %p", one, two)
+	}
+	if one.mu.off || !two.mu.off {
+		t.Error("what one rule forbids counts for the other one")
+	}
+	otherID, other := bucketOf(1)
+	if c.Watch(otherID, &other, hour, false) != nil {
+		t.Error("two cells count as one")
+	}
+	k := &known{Spread: one, T: t, terms: hour, now: 128 * second}
+	c.Learn(one, &batcher.Claim{Terms: hour, Op: limit.Take, Split: k.divided(4), Call: 1, Err: batcher.ErrStale})
+	if one.Ways() != 4 || two.Ways() != 1 || len(c.Divided()) != 1 {
+		t.Errorf("%d and %d ways", one.Ways(), two.Ways())
+	}
+	// Of other terms the claims of the Table are of the cell still.
+	one.Choose(k.now, fewer, 1, Moving, tried())
+	c.now.Add(touchEvery)
+	c.Tend()
+	if sent := c.take(); len(sent) != 1 || sent[0].Op != limit.Touch || *sent[0].Terms != *fewer {
+		t.Errorf("sent %+v", sent)
+	}
+	c.now.Add(idleAfter - touchEvery)
+	one.Choose(c.now.Load(), hour, 1, Moving, tried())
+	c.now.Add(1)
+	c.Tend()
+	if c.Find(&b, hour) != one || c.Find(&b, brief) != nil {
+		t.Error("the one that is used is forgotten, or the other one is not")
 	}
 }
 
