@@ -92,7 +92,8 @@ type Spread struct {
 		costAt   int64
 
 		merge  merge
-		swept  leftover
+		left   []leftover
+		gone   bool    // forgotten: what comes now is told to nobody
 		every  int64   // how often home hears of it
 		untold []Event // what became of the bucket, in order, and was not told yet
 		random uint64
@@ -287,7 +288,10 @@ func (s *Spread) tooLargeLocked(now int64) bool {
 func (s *Spread) Learn(now int64, c *batcher.Claim) (e EventKind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.Part.At() == 0 {
+	switch {
+	case s.mu.gone:
+		return ""
+	case c.Part.At() == 0:
 		return s.learnHomeLocked(now, c)
 	}
 	if errors.Is(c.Err, batcher.ErrStale) {
@@ -352,7 +356,7 @@ func (s *Spread) newsLocked(now int64, news *batcher.Split) EventKind {
 		kind := EventKind("")
 		if old.Ways > 0 {
 			kind = s.noteLocked(now, s.endedLocked(now))
-			s.mu.swept = leftover{old, s.mu.ends + sweepAfter}
+			s.leaveLocked(&old, s.mu.ends)
 		}
 		if news != nil {
 			s.mu.split = news.Split
@@ -367,6 +371,7 @@ func (s *Spread) newsLocked(now int64, news *batcher.Split) EventKind {
 	}
 	if old.Ways > 0 && old.Start != news.Start {
 		s.noteLocked(now, s.endedLocked(now))
+		s.leaveLocked(&old, s.mu.ends)
 	}
 	s.mu.ends = now + int64(news.Left-limit.SplitMargin)
 	s.mu.every = max(leastTouch, min(touchEvery, (s.mu.ends-now)/4))

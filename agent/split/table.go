@@ -197,7 +197,11 @@ func (t *Table) send(s *Spread, c *batcher.Claim, then func(*batcher.Claim)) {
 func (s *Spread) unsent(c *batcher.Claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.touching = s.mu.touching && c.Op != limit.Touch
+	if c.Op == limit.Touch {
+		s.mu.touching = false
+		s.mu.ops += c.Part.Ops
+		s.mu.totals.Touches--
+	}
 }
 
 // cell names the home that the Spread is of.
@@ -220,7 +224,7 @@ func (t *Table) Tend() {
 		t.touch(s, now)
 		t.merge(s, now)
 		t.sweep(s, now)
-		if s.over(now) {
+		if s.unused(now) {
 			t.forget(s, now)
 		}
 	}
@@ -228,7 +232,7 @@ func (t *Table) Tend() {
 
 // forget drops a Spread that nobody uses.
 func (t *Table) forget(s *Spread, now int64) {
-	s.end(now)
+	s.forget(now)
 	t.tell(s)
 	t.mu.Lock()
 	defer t.mu.Unlock()

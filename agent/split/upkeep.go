@@ -59,10 +59,11 @@ func (s *Spread) wholeDueLocked(threshold int64, divisible func() bool) bool {
 
 // dividedDueLocked is due for a bucket that is divided: home hears of it twice a second, and at once if there is something to find out.
 func (s *Spread) dividedDueLocked(now, threshold int64) bool {
-	if s.mu.stale || now >= s.mu.ends || s.endLocked(now, threshold) && !s.mu.split.Closing {
-		return true
+	if now-s.mu.used > idleAfter {
+		return false
 	}
-	return now-s.mu.touched >= s.mu.every && now-s.mu.used <= idleAfter
+	soon := s.mu.stale || now >= s.mu.ends || s.endLocked(now, threshold) && !s.mu.split.Closing
+	return soon || now-s.mu.touched >= s.mu.every
 }
 
 // endLocked reports whether this agent wants the bucket to be whole, and could bring it about.
@@ -146,33 +147,50 @@ func (s *Spread) closed(c *batcher.Claim, now, threshold int64) (p *limit.Part, 
 	return &limit.Part{Home: true, Split: s.mu.split, Free: m.free, End: s.endLocked(now, threshold)}, m.out
 }
 
-// leftovers are the parts of a split that is over, if it is time to remove them.
+// leaveLocked notes a split that is over, as home said, and whose parts are to be removed some time after its end.
+func (s *Spread) leaveLocked(split *limit.Split, ends int64) {
+	s.mu.left = append(s.mu.left, leftover{*split, ends + sweepAfter})
+}
+
+// leftovers are the parts of splits that are over, if it is time to remove them.
 func (s *Spread) leftovers(now int64) (parts []*limit.Part) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l := &s.mu.swept; l.split.Ways > 0 && now >= l.at {
-		for i := range l.split.Ways {
-			parts = append(parts, &limit.Part{Index: i, Split: l.split})
+	for len(s.mu.left) > 0 && now >= s.mu.left[0].at {
+		split := s.mu.left[0].split
+		for i := range split.Ways {
+			parts = append(parts, &limit.Part{Index: i, Split: split})
 		}
-		*l = leftover{}
+		s.mu.left = s.mu.left[1:]
 	}
 	return parts
 }
 
-// over reports whether the Spread can be forgotten.
-func (s *Spread) over(now int64) bool {
+// unused ends what is known of a split whose time is over and that nobody asks about any more. It reports whether the Spread can be
+// forgotten.
+func (s *Spread) unused(now int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return now-s.mu.used > idleAfter && s.mu.swept.split.Ways == 0 && (len(s.mu.parts) == 0 || now >= s.mu.ends+int64(limit.SplitMargin))
+	if now-s.mu.used <= idleAfter {
+		return false
+	}
+	if len(s.mu.parts) > 0 && now >= s.mu.ends+int64(limit.SplitMargin) {
+		s.endLastLocked(now)
+	}
+	return len(s.mu.parts) == 0 && len(s.mu.left) == 0
 }
 
-// end notes the end of a split that nobody asks about any more.
-func (s *Spread) end(now int64) {
+// endLastLocked ends a split of which nothing more was heard. Others may have kept it, so its parts are left alone.
+func (s *Spread) endLastLocked(now int64) {
+	s.noteLocked(now, EventEnded)
+	s.mu.parts, s.mu.split, s.mu.merge = nil, limit.Split{}, merge{}
+}
+
+// forget ends the Spread, for good.
+func (s *Spread) forget(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.mu.parts) > 0 {
-		s.noteLocked(now, EventEnded)
-		s.mu.swept = leftover{s.mu.split, now + sweepAfter}
-		s.mu.parts, s.mu.split = nil, limit.Split{}
+	if s.mu.gone = true; len(s.mu.parts) > 0 {
+		s.endLastLocked(now)
 	}
 }

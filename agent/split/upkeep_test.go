@@ -459,6 +459,7 @@ func TestCosts(t *testing.T) {
 	}
 	k.touched(split)
 	k.now += costFor
+	k.Choose(k.now, k.terms, 1, Moving, Asked{}) // somebody uses it
 	if p := k.due(100); p == nil || !p.End || p.Ways != 7 {
 		t.Errorf("a minute later: %+v", p)
 	}
@@ -473,18 +474,24 @@ func TestCosts(t *testing.T) {
 // TestOver: a Spread is forgotten when nobody uses it, and not before its split is over.
 func TestOver(t *testing.T) {
 	k := spread(t, 80)
-	if k.over(k.now + idleAfter) {
+	if k.unused(k.now + idleAfter) {
 		t.Error("it is over too soon")
 	}
-	if !k.over(k.now + idleAfter + 1) {
+	if !k.unused(k.now + idleAfter + 1) {
 		t.Error("unused, and not over")
 	}
 	long := k.divided(4)
 	long.Left = 10*time.Second + limit.SplitMargin
 	k.reply(limit.Take, nil, long, 1)
 	end := k.now + 10*second + int64(limit.SplitMargin)
-	if k.over(end-1) || !k.over(end) {
-		t.Error("it is over when its split is, and the margin")
+	if k.unused(end-1) || k.Ways() != 4 {
+		t.Error("its split is over before its time, and the margin")
+	}
+	if !k.unused(end) || k.Ways() != 1 {
+		t.Error("its split is not over, or it is not forgotten")
+	}
+	if parts := k.leftovers(end + sweepAfter); parts != nil {
+		t.Errorf("it removes %v of a split that others may have kept", parts)
 	}
 }
 
@@ -509,7 +516,7 @@ func TestLeftovers(t *testing.T) {
 		if parts := k.leftovers(end + sweepAfter - 1); parts != nil {
 			t.Errorf("too soon: %v", parts)
 		}
-		if k.over(end + sweepAfter + idleAfter) {
+		if k.unused(end + sweepAfter + idleAfter) {
 			t.Error("it is forgotten before they are removed")
 		}
 		parts := k.leftovers(end + sweepAfter)
@@ -520,7 +527,7 @@ func TestLeftovers(t *testing.T) {
 		if again := k.leftovers(end + second*1000); again != nil {
 			t.Errorf("again: %v", again)
 		}
-		if !k.over(end + sweepAfter + idleAfter) {
+		if !k.unused(end + sweepAfter + idleAfter) {
 			t.Error("it is not forgotten after they are removed")
 		}
 	}
