@@ -27,7 +27,7 @@ func throttleOne(t *testing.T, c *redis.Client, b hotBucket) throttleReply {
 	if err != nil || len(v) != 5 {
 		t.Fatalf("CL.THROTTLE: %v, %v", v, err)
 	}
-	return throttleReply{v[0] != 0, v[1], v[2], v[3], v[4]}
+	return throttleReply{v[0] != 0, v[1], v[2], v[3], v[4], ""}
 }
 
 // TestHotLastToken is fault 14 on a bucket that was hot just before: limit 10, and of 11 calls one by one the

@@ -28,7 +28,7 @@ import (
 // docs/guarantees.md, and hold for an agent that asks the store about every check as well.
 //
 //	agentProc   an agent process, its door on a Unix socket; killed, stopped, restarted
-//	caller      a client connection that pipelines CL.THROTTLE on one bucket
+//	caller      a client connection that pipelines CL.THROTTLE or SG.CHECK on one bucket
 //	stream      a caller at a steady pace that finds its way back after the agent died
 //	ledger      every admission, between which two moments; judged by internal/window
 
@@ -168,11 +168,13 @@ func (p *agentProc) client(t *testing.T) *redis.Client {
 	return c
 }
 
-// hotBucket is what CL.THROTTLE names: a bucket and how many tokens a command takes.
+// hotBucket is what CL.THROTTLE names: a bucket and how many tokens a command takes. With check set it is that of a rule
+// in domain api, whose one descriptor has that key: SG.CHECK asks for it.
 type hotBucket struct {
 	key                  string
 	burst, count, period int64
 	quantity             int64
+	check                string
 }
 
 func (b hotBucket) frame() string {
@@ -180,6 +182,9 @@ func (b hotBucket) frame() string {
 	args := []string{"CL.THROTTLE", b.key}
 	for _, n := range []int64{b.burst - 1, b.count, b.period, b.quantity} {
 		args = append(args, strconv.FormatInt(n, 10))
+	}
+	if b.check != "" {
+		args = []string{"SG.CHECK", "api", strconv.FormatInt(b.quantity, 10), b.check, b.key}
 	}
 	fmt.Fprintf(&s, "*%d\r\n", len(args))
 	for _, a := range args {
@@ -208,6 +213,9 @@ type ledger struct {
 	denied   int64
 	lost     int64 // commands whose answer never came
 	late     int64 // commands not sent because too many were unanswered
+	// Those of SG.CHECK whose reason is another: answers by policy, when their commands were sent; and admitted for want of a rule.
+	policy   []time.Duration
+	ruleless int64
 }
 
 func newLedger(b hotBucket) *ledger { return &ledger{bucket: b, start: time.Now()} }
@@ -302,19 +310,22 @@ func (c *caller) send(n int) (at time.Duration, err error) {
 // receive reads the answers to n commands that were sent at a moment.
 func (c *caller) receive(at time.Duration, n int) (admitted int, err error) {
 	var seen []window.Admission
-	denied := 0
+	denied, others := 0, 0
 	for range n {
 		var reply throttleReply
 		if reply, err = c.reply(); err != nil {
 			break
 		}
-		if reply.denied {
+		switch {
+		case c.l.other(at, reply.reason):
+			others++
+		case reply.denied:
 			denied++
-			continue
+		default:
+			seen = append(seen, window.Admission{Sent: at, Received: c.l.now(), Tokens: c.l.bucket.quantity})
 		}
-		seen = append(seen, window.Admission{Sent: at, Received: c.l.now(), Tokens: c.l.bucket.quantity})
 	}
-	c.l.add(seen, denied, n-len(seen)-denied, 0)
+	c.l.add(seen, denied, n-len(seen)-denied-others, 0)
 	return len(seen), err
 }
 
@@ -327,13 +338,17 @@ func (c *caller) ask(n int) (admitted int, err error) {
 	return c.receive(at, n)
 }
 
-// throttleReply is the answer to a CL.THROTTLE.
+// throttleReply is the answer to a CL.THROTTLE, or to an SG.CHECK, whose times are in milliseconds.
 type throttleReply struct {
 	denied                         bool
 	limit, remaining, retry, reset int64
+	reason                         string // of SG.CHECK
 }
 
 func (c *caller) reply() (throttleReply, error) {
+	if c.l.bucket.check != "" {
+		return c.checkReply()
+	}
 	var v [6]int64 // the header counts as the first number
 	for i := range v {
 		line, err := c.r.ReadString('\n')
@@ -344,7 +359,7 @@ func (c *caller) reply() (throttleReply, error) {
 			return throttleReply{}, fmt.Errorf("CL.THROTTLE is answered %q", line)
 		}
 	}
-	return throttleReply{v[1] != 0, v[2], v[3], v[4], v[5]}, nil
+	return throttleReply{v[1] != 0, v[2], v[3], v[4], v[5], ""}, nil
 }
 
 // stream is a client that sends batches at a steady pace, whether or not the answers come.
