@@ -164,11 +164,14 @@ func (it *item) next(now int64) (part *limit.Part, again bool) {
 
 // waitForParts makes the wait of a denial that until some part has what is needed.
 func (it *item) waitForParts(a *Agent) {
-	if it.between && it.decision.Reason == limit.OverLimit {
-		it.decision.RetryAfter = split.WholeSoon
+	if it.spread == nil || it.decision.Reason != limit.OverLimit {
 		return
 	}
-	if it.spread != nil && it.decision.Reason == limit.OverLimit && it.spread.Ways() > 1 {
+	it.decision.Remaining = min(it.decision.Remaining, it.n-1) // parts may have refilled while others were asked
+	switch {
+	case it.between:
+		it.decision.RetryAfter = split.WholeSoon
+	case it.spread.Ways() > 1:
 		now := a.desk.now()
 		it.decision.RetryAfter = max(it.spread.Wait(now, it.n), it.ruling.Pause(now))
 	}

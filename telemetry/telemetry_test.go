@@ -61,7 +61,7 @@ func full() Reading {
 			},
 			Splits: split.Totals{Active: 61, Split: 62, Merged: 63, Ended: 64, Touches: 65, Refused: 66, Overflow: 67},
 		},
-		Active: []agent.Active{{Buckets: 71}, {Domain: "d", Rule: "r", Buckets: 72}},
+		Active:             []agent.Active{{Buckets: 71}, {Domain: "d", Rule: "r", Buckets: 72}},
 		StoreUp:            true,
 		StoreResent:        31,
 		StoreSkew:          func() (time.Duration, bool) { return 1500 * time.Microsecond, true },

@@ -30,7 +30,7 @@ type PartInfo struct {
 	Ops uint64
 	// Remaining tokens as last heard, with what has refilled since.
 	Remaining limit.Tokens
-	// Failing: its master did not answer of late.
+	// Failing: its master did not answer last.
 	Failing bool
 }
 

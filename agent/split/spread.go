@@ -259,6 +259,14 @@ func (s *Spread) Named(now int64, index int, start int64) (p *limit.Part, ok boo
 // tokens are what a part has now, as far as is known.
 func (p *part) tokens(now int64) limit.Tokens { return p.terms.Remaining(p.levelAt(now)) }
 
+// within are those of them that can be reached.
+func (p *part) within(now int64) limit.Tokens {
+	if p.failTo > 0 {
+		return 0
+	}
+	return p.tokens(now)
+}
+
 func (p *part) levelAt(now int64) limit.Ticks {
 	class := &p.terms.Class
 	passed := min(max(0, now-p.asOf-p.lag), int64(class.Length))
@@ -355,7 +363,7 @@ func (s *Spread) newsLocked(now int64, news *batcher.Split) EventKind {
 	if news == nil || news.Ways == 0 {
 		kind := EventKind("")
 		if old.Ways > 0 {
-			kind = s.noteLocked(now, s.endedLocked(now))
+			kind = s.noteLocked(now, s.endedLocked(now, news))
 			s.leaveLocked(&old, s.mu.ends)
 		}
 		if news != nil {
@@ -370,7 +378,7 @@ func (s *Spread) newsLocked(now int64, news *batcher.Split) EventKind {
 		return "" // an earlier reply: that split is over
 	}
 	if old.Ways > 0 && old.Start != news.Start {
-		s.noteLocked(now, s.endedLocked(now))
+		s.noteLocked(now, s.endedLocked(now, nil))
 		s.leaveLocked(&old, s.mu.ends)
 	}
 	s.mu.ends = now + int64(news.Left-limit.SplitMargin)
@@ -398,9 +406,14 @@ func (s *Spread) newsLocked(now int64, news *batcher.Split) EventKind {
 	return s.noteLocked(now, EventSplit)
 }
 
-// endedLocked is how the split ended that is no more: before its time was over, it was merged.
-func (s *Spread) endedLocked(now int64) EventKind {
-	if s.mu.split.Closing && now < s.mu.ends+int64(2*limit.SplitMargin) {
+// endedLocked is how the split ended that is no more: before its time was over, it was merged. Home remembers until when it might have
+// lasted; without its word this agent's knowledge has to do.
+func (s *Spread) endedLocked(now int64, news *batcher.Split) EventKind {
+	inTime := s.mu.split.Closing && now < s.mu.ends+int64(2*limit.SplitMargin)
+	if news != nil && news.Start == s.mu.split.Start {
+		inTime = news.Left > -limit.SplitMargin
+	}
+	if inTime {
 		return EventMerged
 	}
 	return EventEnded
@@ -443,7 +456,7 @@ func (s *Spread) Level(now int64, p *limit.Part, level limit.Ticks, heard bool) 
 		if part := &s.mu.parts[i]; i == p.Index && heard {
 			n += part.terms.Remaining(level)
 		} else {
-			n += part.tokens(now)
+			n += part.within(now)
 		}
 	}
 	if n == 0 && heard && level > t.Depth {
@@ -515,7 +528,7 @@ func (s *Spread) infoLocked(now int64) Info {
 	i := Info{ID: s.id, Bucket: s.Bucket, Ways: s.mu.split.Ways, Since: time.UnixMicro(s.mu.split.Start), Closing: s.mu.split.Closing}
 	for k := range s.mu.parts {
 		p := &s.mu.parts[k]
-		i.Parts = append(i.Parts, PartInfo{Part: *s.partLocked(k), Ops: p.ops, Remaining: p.tokens(now), Failing: now < p.failTo})
+		i.Parts = append(i.Parts, PartInfo{Part: *s.partLocked(k), Ops: p.ops, Remaining: p.within(now), Failing: p.failTo > 0})
 	}
 	return i
 }
