@@ -23,7 +23,7 @@
 //
 // Traffic is spread from the end of the first slice of 100 ms in which three quarters of the calls went to all masters
 // alike, and only a quarter to one of them alone: busiest/mean is at most 1 + (masters-1)/4, which is 1.5 with
-// three. A lower bound would ask for luck, since each agent begins at a sub-bucket of its own choice for a second at a
+// three. A lower bound would ask for luck, since each agent begins at a part of its own choice for a second at a
 // time. A slice with few calls is joined with the next.
 //
 // The bucket is whole again when no agent knows of its split any more (Agent.Splits).

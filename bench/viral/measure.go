@@ -40,8 +40,8 @@ type RunReport struct {
 	// until no agent knew of the split; nil where it was not.
 	SpreadAfter *time.Duration `json:"spread_after_ns"`
 	WholeAfter  *time.Duration `json:"whole_after_ns"`
-	// Ways is the number of sub-buckets at the end of the load, 0 if the agents knew of no split; Knew is how many agents
-	// knew. Parts are the shares of the sub-buckets in the entries of the agents.
+	// Ways is the number of parts at the end of the load, 0 if the agents knew of no split; Knew is how many agents
+	// knew. Parts are the shares of the parts in the entries of the agents.
 	Ways  int       `json:"ways"`
 	Knew  int       `json:"agents_that_knew"`
 	Parts []float64 `json:"parts"`

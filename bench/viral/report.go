@@ -179,7 +179,7 @@ func (run *RunReport) notes(r *Report, say func(string, ...any)) {
 		say("the bucket was not divided: the load is below the threshold; lower --split-ops")
 		return
 	}
-	say("%d sub-buckets, known to %d of %d agents, had %s of the entries", run.Ways, run.Knew, r.Agents, shares(run.Parts))
+	say("%d parts, known to %d of %d agents, had %s of the entries", run.Ways, run.Knew, r.Agents, shares(run.Parts))
 	if run.SpreadAfter == nil {
 		say("traffic was not spread over the masters")
 	} else if *run.SpreadAfter > r.Settle {

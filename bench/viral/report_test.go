@@ -39,7 +39,7 @@ func TestPrint(t *testing.T) {
 		"calls, busiest/mean                             2.00          1.33\n",
 		"from the load's begin until spread                 -         1.0 s\n",
 		"from its end until whole                           -         1.0 s\n",
-		"note: round 1, splitting on: 2 sub-buckets, known to 8 of 8 agents, had 50/50 % of the entries\n",
+		"note: round 1, splitting on: 2 parts, known to 8 of 8 agents, had 50/50 % of the entries\n",
 		"note: round 2, splitting on: 0.5 % of the checks were answered without the store\n",
 		"note: round 2, splitting on: 10.5 % of the checks were denied",
 		"note: round 2, splitting on: 25.0 % of the checks that were due were not made",

@@ -38,10 +38,10 @@ func TestRun(t *testing.T) {
 	}
 	whole, divided := rep.of(off)[0], rep.of(on)[0]
 	if whole.Ways != 0 || whole.CallsRatio < 2.9 || whole.SpreadAfter != nil {
-		t.Errorf("splitting off: %d sub-buckets, busiest/mean %.2f; want nearly all calls on one master", whole.Ways, whole.CallsRatio)
+		t.Errorf("splitting off: %d parts, busiest/mean %.2f; want nearly all calls on one master", whole.Ways, whole.CallsRatio)
 	}
 	if divided.Ways < 2 || divided.CallsRatio > 2.7 {
-		t.Errorf("splitting on: %d sub-buckets, busiest/mean %.2f; want them on all masters", divided.Ways, divided.CallsRatio)
+		t.Errorf("splitting on: %d parts, busiest/mean %.2f; want them on all masters", divided.Ways, divided.CallsRatio)
 	}
 	for _, m := range divided.Masters {
 		if share := 1000 * m.Calls / divided.PerSecond / divided.All; share < 0.05 {

@@ -56,17 +56,26 @@ func newBenchRedisCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&o.scenario, "scenario", scenarios[0], "what to do: `name`, only viral so far")
-	flags.StringVar(&cfg.Store, "store", "", "`URL` of a cluster to load; without it one is started")
+	flags.StringVar(&cfg.Store, "store", "", "`URL` of a cluster to load as far as it goes: no production\nstore; without it one is started")
 	flags.IntVar(&cfg.Agents, "agents", cfg.Agents, "agents, each with a store of its own")
 	flags.IntVar(&cfg.Connections, "connections", cfg.Connections, "callers of each agent")
 	flags.Float64Var(&cfg.Rate, "rate", cfg.Rate, "checks per second in all; 0: as many as go")
 	flags.Int64Var(&cfg.Limit, "limit", cfg.Limit, "limit of the key per second, and at once")
-	flags.Int64Var(&cfg.SplitOps, "split-ops", cfg.SplitOps, "split from so many entries per second; 0: default")
+	flags.Int64Var(&cfg.SplitOps, "split-ops", cfg.SplitOps, "split from so many entries per second; 0: 5,000")
 	flags.IntVar(&cfg.Rounds, "rounds", cfg.Rounds, "rounds, each with splitting off and on")
 	flags.DurationVar(&cfg.Duration, "duration", cfg.Duration, "measured time of a round and variant")
 	flags.DurationVar(&cfg.Settle, "settle", cfg.Settle, "load before the measured time")
 	flags.StringVar(&o.json, "json", "", "also write every round to this `file`")
 	return cmd
+}
+
+// writable reports why a file cannot be written.
+func writable(file string) error {
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // benchRedis runs a scenario until SIGTERM or SIGINT. A second one finds Go's default and ends the process; servers that
@@ -77,6 +86,11 @@ func benchRedis(ctx context.Context, out, progress io.Writer, o benchOptions, cf
 	}
 	if err := cfg.Validate(); err != nil {
 		return usageError{fmt.Errorf("--%w", err)}
+	}
+	if o.json != "" { // rather than after all rounds
+		if err := writable(o.json); err != nil {
+			return usageError{fmt.Errorf("--json: %w", err)}
+		}
 	}
 	cfg.Logger = newLogger(os.Stderr)
 	adoptClientLog(cfg.Logger)

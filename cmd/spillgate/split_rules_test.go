@@ -1,14 +1,15 @@
 package main
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/spillgate/spillgate/internal/redistest"
 )
 
-// testRules: the rule of a divided bucket changes under load: a lower limit, the first one again, none, the first one again, and
-// one of another class. From each change on no window is over the limit that holds then, and tokens are granted by it.
+// testRules: the rule of a divided bucket changes under load: a lower limit, none, one of another class, and after each the first one
+// again. From each change on no window is over the limit that holds then, and tokens are granted by it.
 func testRules(t *testing.T, cluster *redistest.Cluster) {
 	b := hotBucket{key: "changing", check: "changing", burst: 1000, count: 1000, period: 1, quantity: 1}
 	f := startSplitFleet(t, cluster, 4, rulesFile(exactRule(b)))
@@ -22,8 +23,8 @@ func testRules(t *testing.T, cluster *redistest.Cluster) {
 	f.changeTo(b, l)
 
 	f.divided(f.procs[0], b.key)
-	// Back before the split has ended; in a long run also long after.
-	for _, away := range []time.Duration{time.Second, loadFor(time.Second)} {
+	// Back before the split has ended, while it ends, and in a long run long after.
+	for _, away := range []time.Duration{time.Second, loadFor(2500 * time.Millisecond)} {
 		f.reload(rulesFile())
 		from := l.now()
 		time.Sleep(away)
@@ -43,8 +44,13 @@ func testRules(t *testing.T, cluster *redistest.Cluster) {
 	wider.burst = 5000 // it fills in 5 s: a class of its own
 	f.changeTo(wider, l)
 	f.divided(f.procs[0], b.key)
+	f.changeTo(b, l) // whose split of before has nearly ended
+	f.divided(f.procs[0], b.key)
 	p.end()
-	t.Logf("%d answers by policy; %+v", l.byPolicy(0), f.totals())
+	t.Log(f.totals())
+	if n := l.byPolicy(0); n > 0 {
+		t.Errorf("%d answers by policy", n)
+	}
 }
 
 // changeTo changes the limit of a bucket under load and looks what comes of it.
@@ -56,7 +62,8 @@ func (f *splitFleet) changeTo(b hotBucket, l *ledger) {
 	upTo := l.now()
 	part := l.between(from, upTo, b)
 	part.judge(f.T)
-	if least := 0.7 * b.refill(upTo-from); float64(part.tokens(0)) < least {
+	// A split that ends by time leaves the bucket empty, and for a second without tokens.
+	if least := 0.7 * b.refill(max(0, upTo-from-time.Second)); float64(part.tokens(0)) < least {
 		f.Errorf("burst %d and %d/s: %d tokens in %v, want %.0f", b.burst, b.count, part.tokens(0), upTo-from, least)
 	}
 }
@@ -90,6 +97,43 @@ func testReset(t *testing.T, cluster *redistest.Cluster) {
 	p.end()
 	if l.byPolicy(0) > 0 {
 		t.Errorf("%d answers by policy", l.byPolicy(0))
+	}
+}
+
+// testRestart: all agents are killed while a bucket is divided, and one comes back when nobody has told home of any load for about as long
+// as a split lasts. It decides nothing by policy, for the store is well, and no window is over the bound.
+func testRestart(t *testing.T, cluster *redistest.Cluster) {
+	b := hotBucket{key: "restart", check: "restart", burst: 1000, count: 1000, period: 1, quantity: 1}
+	f := startSplitFleet(t, cluster, 3, rulesFile(exactRule(b)))
+	l := newLedger(b)
+	for start := time.Now(); ; {
+		p := f.press(l, 8)
+		f.divided(f.procs[0], b.key)
+		time.Sleep(time.Second)
+		for _, a := range f.procs {
+			a.kill()
+		}
+		p.end()
+		time.Sleep(1200*time.Millisecond + rand.N(1200*time.Millisecond))
+		must(t, f.procs[0].start())
+		p = f.of(t, 1).press(l, 1)
+		from := l.now()
+		time.Sleep(2500 * time.Millisecond)
+		p.end()
+		t.Logf("%d tokens in %v after the restart", l.tokens(from), l.now()-from)
+		if l.tokens(from) == 0 {
+			t.Error("no tokens after a restart")
+		}
+		if time.Since(start) >= *splitLength {
+			break
+		}
+		for _, a := range f.procs[1:] {
+			must(t, a.start())
+		}
+	}
+	l.judge(t)
+	if n := l.byPolicy(0); n > 0 {
+		t.Errorf("%d answers by policy", n)
 	}
 }
 

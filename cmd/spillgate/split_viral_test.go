@@ -24,6 +24,7 @@ func TestSplit(t *testing.T) {
 		{"migration", testMigration},
 		{"rules", testRules},
 		{"reset", testReset},
+		{"restart", testRestart},
 		{"cold_hot_cold", testColdHotCold},
 		{"braces", testBraces},
 		{"home_forgotten", testHomeForgotten},
