@@ -123,12 +123,13 @@ func TestDivisionIsTheBest(t *testing.T) {
 		l := &layout{tags: tagNames(2 + random.IntN(30)), bins: 1}
 		v, masters := len(l.tags), 2+random.IntN(9)
 		top := ranged(masters, nil)
-		if random.IntN(2) == 0 { // masters have several ranges each
+		switch random.IntN(3) {
+		case 0: // masters have several ranges each
 			top = unequal(masters*(1+random.IntN(4)), random)
 			for i := range top.ranges {
 				top.ranges[i].addr = top.masters[i%masters]
 			}
-		} else {
+		case 1:
 			top = unequal(masters, random)
 		}
 		sp, has, home := newSpread(l, top), mastersOf(l, top), random.IntN(v)
