@@ -94,11 +94,14 @@ func (f *fleet) close() error {
 // warm makes one check at each agent, so that connections and scripts are there when the load begins.
 func (f *fleet) warm(ctx context.Context, key string) error {
 	for i, h := range f.handles {
-		if err := ctx.Err(); err != nil {
+		d := h.Check(ctx, 1, key)
+		switch err := f.stores[i].Status(); {
+		case ctx.Err() != nil: // then the policy answered for that
 			return context.Cause(ctx)
-		}
-		if d := h.Check(ctx, 1, key); byPolicy(&d) {
-			return fmt.Errorf("agent %d gets no answer from the store (%v): %w", i+1, d.Reason, errors.Join(f.stores[i].Status()))
+		case byPolicy(&d) && err != nil:
+			return fmt.Errorf("agent %d gets no answer from the store (%v): %w", i+1, d.Reason, err)
+		case byPolicy(&d):
+			return fmt.Errorf("agent %d gets no answer from the store in time (%v)", i+1, d.Reason)
 		}
 	}
 	return nil
