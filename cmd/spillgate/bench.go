@@ -56,7 +56,7 @@ func newBenchRedisCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&o.scenario, "scenario", scenarios[0], "what to do: `name`, only viral so far")
-	flags.StringVar(&cfg.Store, "store", "", "`URL` of a cluster to load as far as it goes: no production\nstore; without it one is started")
+	flags.StringVar(&cfg.Store, "store", "", "`URL` of a cluster to load; none in use! Without it one is started")
 	flags.IntVar(&cfg.Agents, "agents", cfg.Agents, "agents, each with a store of its own")
 	flags.IntVar(&cfg.Connections, "connections", cfg.Connections, "callers of each agent")
 	flags.Float64Var(&cfg.Rate, "rate", cfg.Rate, "checks per second in all; 0: as many as go")

@@ -18,7 +18,7 @@ import (
 func TestSplitMasterKilled(t *testing.T) {
 	t.Parallel()
 	// Five, of which three are a majority when two are dead.
-	cluster := redistest.StartCluster(t, redistest.WithShards(5, 0), redistest.WithConfig("cluster-require-full-coverage no"))
+	cluster := redistest.StartCluster(t, redistest.WithShards(5, 0), redistest.WithNodeTimeout(busyTimeout), redistest.WithConfig("cluster-require-full-coverage no"))
 	b := hotBucket{key: "killed", check: "killed", burst: 500, count: 500, period: 1, quantity: 1}
 	f := startSplitFleet(t, cluster, 4, rulesFile(exactRule(b)))
 	l := newLedger(b)
@@ -36,7 +36,7 @@ func TestSplitMasterKilled(t *testing.T) {
 	took := l.now() - from
 	granted, policy := l.tokens(from), l.byPolicy(from)
 	t.Logf("without the master of a part: %d tokens in %v; %d answers by policy", granted, took, policy)
-	if least := 0.7 * b.refill(took); float64(granted) < least {
+	if least := 0.6 * b.refill(took); float64(granted) < least {
 		t.Errorf("%d tokens in %v from the parts that live, want %.0f", granted, took, least)
 	}
 	// One check a second, of each agent: others that ask at that moment may share its call.

@@ -15,7 +15,7 @@ import (
 // one has a part for each master, and no window is over the bound.
 func TestSplitMasterAdded(t *testing.T) {
 	t.Parallel()
-	cluster := redistest.StartCluster(t, redistest.WithShards(3, 0))
+	cluster := redistest.StartCluster(t, redistest.WithShards(3, 0), redistest.WithNodeTimeout(busyTimeout))
 	masters := cluster.Masters()
 	first, added := masters[0], masters[2]
 	slots := slotsOf(cluster, added)

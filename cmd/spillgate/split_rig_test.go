@@ -46,6 +46,10 @@ var splitLength = flag.Duration("split.length", 0, "least length of the load in 
 // splitFrom is the threshold of splits: few enough that a busy machine gets there, with the race detector too.
 const splitFrom = 200
 
+// busyTimeout is after what time a master that does not answer is taken for dead: more than a busy machine leaves one without a turn. A
+// failover that nobody asked for loses debits.
+const busyTimeout = 3 * time.Second
+
 // loadFor is how long the load of a test lasts: that short, or as the flag says.
 func loadFor(short time.Duration) time.Duration { return max(short, *splitLength) }
 
@@ -327,7 +331,7 @@ const (
 // slowEvery is the pause between two batches in gear slow, and slowBatch how many commands are in one.
 const (
 	slowEvery = 150 * time.Millisecond
-	slowBatch = 200
+	slowBatch = 400
 )
 
 // load is a client of each agent that asks for one bucket.

@@ -12,7 +12,7 @@ import (
 // replica each.
 func TestSplit(t *testing.T) {
 	t.Parallel()
-	cluster := redistest.StartCluster(t, redistest.WithConfig("cluster-require-full-coverage no"))
+	cluster := redistest.StartCluster(t, redistest.WithNodeTimeout(busyTimeout), redistest.WithConfig("cluster-require-full-coverage no"))
 	for _, tt := range []struct {
 		name string
 		test func(*testing.T, *redistest.Cluster)
@@ -67,7 +67,7 @@ func testViral(t *testing.T, cluster *redistest.Cluster) {
 	t.Logf("%v, of which a master or this test stood still for %v: %.0f of %.0f tokens granted, %.2f %%; %d splits, %d merged, %d ended by time; %+v; %d answers by policy",
 		took, still, granted, there, 100*granted/there, splits, merged, ended, f.totals(), l.byPolicy(0))
 	// A short run has relatively more of what costs tokens: the start, the failover, the last tokens of each part.
-	least := 0.93
+	least := 0.88
 	if took >= 30*time.Second {
 		least = 0.98
 	}
