@@ -24,7 +24,7 @@ func TestDivided(t *testing.T) {
 	}
 	seeds := 5000
 	if raced {
-		seeds /= 2
+		seeds /= 10
 	}
 	if *flagSeeds > 0 {
 		seeds = *flagSeeds

@@ -82,6 +82,9 @@ func TestFleets(t *testing.T) {
 		return
 	}
 	seeds := 5000
+	if raced {
+		seeds /= 10
+	}
 	if *flagSeeds > 0 {
 		seeds = *flagSeeds
 	}

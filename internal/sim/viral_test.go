@@ -28,7 +28,7 @@ func TestViral(t *testing.T) {
 	}
 	seeds := 600
 	if raced {
-		seeds /= 2
+		seeds /= 10
 	}
 	if *flagSeeds > 0 {
 		seeds = *flagSeeds
