@@ -59,11 +59,10 @@ func (s *Spread) wholeDueLocked(threshold int64, divisible func() bool) bool {
 
 // dividedDueLocked is due for a bucket that is divided: home hears of it twice a second, and at once if there is something to find out.
 func (s *Spread) dividedDueLocked(now, threshold int64) bool {
-	if now-s.mu.used > idleAfter {
-		return false
+	if s.mu.stale || now >= s.mu.ends || s.endLocked(now, threshold) && !s.mu.split.Closing {
+		return true
 	}
-	soon := s.mu.stale || now >= s.mu.ends || s.endLocked(now, threshold) && !s.mu.split.Closing
-	return soon || now-s.mu.touched >= s.mu.every
+	return now-s.mu.touched >= s.mu.every && now-s.mu.used <= idleAfter
 }
 
 // endLocked reports whether this agent wants the bucket to be whole, and could bring it about.
