@@ -44,7 +44,7 @@ import (
 var splitLength = flag.Duration("split.length", 0, "least length of the load in TestSplit; by default each test takes a few seconds")
 
 // splitFrom is the threshold of splits: few enough that a busy machine gets there, with the race detector too.
-const splitFrom = 200
+const splitFrom = 300
 
 // busyTimeout is after what time a master that does not answer is taken for dead: more than a busy machine leaves one without a turn. A
 // failover that nobody asked for loses debits.
@@ -331,7 +331,7 @@ const (
 // slowEvery is the pause between two batches in gear slow, and slowBatch how many commands are in one.
 const (
 	slowEvery = 150 * time.Millisecond
-	slowBatch = 400
+	slowBatch = 256
 )
 
 // load is a client of each agent that asks for one bucket.
