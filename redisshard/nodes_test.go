@@ -379,6 +379,10 @@ func testMoved(t *testing.T, c *redistest.Cluster, n *nodes) {
 		t.Errorf("while the slot moves: %+v", f)
 	}
 	redistest.Must(t, m.Finish(ctx))
+	defer func() {
+		moveBack(t, c, m.Slot, from)
+		until(t, time.Second, func() bool { n.reload(ctx); return clientOf(t, n, key) == old })
+	}()
 	f = classify(old.Set(ctx, key, "v", 0).Err())
 	if f.kind != kindMoved || f.verdict != verdictResend || f.slot != slotOf(key) {
 		t.Errorf("after the slot has moved: %+v", f)
