@@ -50,22 +50,16 @@ type check struct {
 
 // item is one descriptor of a check.
 type item struct {
-	rule   *rules.Rule // nil for a bucket that the caller named
-	terms  *limit.Terms
-	n      limit.Tokens
-	op     limit.Op
-	claim  *batcher.Claim // nil when no store is needed
-	ruling lease.Ruling   // zero if the rule's mode is exact
-	spread *split.Spread  // nil unless the bucket is divided, or may be
-	asked  split.Asked    // the cells of it that were asked
-	last   *batcher.Claim // the claim whose outcome is taken in
-	heard  bool           // some part has answered
-	// between: the parts were closed, and home was not whole yet.
-	between bool
-	// unfinished: there are parts to ask, but no time.
-	unfinished bool
-	decision   limit.Decision
-	err        error // of a reset
+	rule     *rules.Rule // nil for a bucket that the caller named
+	terms    *limit.Terms
+	n        limit.Tokens
+	op       limit.Op
+	claim    *batcher.Claim // nil when no store is needed
+	ruling   lease.Ruling   // zero if the rule's mode is exact
+	route    split.Route    // over the parts of the bucket, if it is divided
+	last     *batcher.Claim // the claim whose outcome is taken in
+	decision limit.Decision
+	err      error // of a reset
 }
 
 // NewBatch returns an empty batch.
@@ -284,7 +278,9 @@ func (it *item) settle(a *Agent, out limit.Outcome, err error) {
 	default:
 		it.decision = it.terms.Decide(it.n, out)
 	}
-	it.waitForParts(a)
+	if a.desk != nil {
+		it.route.Denied(a.desk.splits, it.n, it.ruling.Pause(a.desk.now()), &it.decision)
+	}
 	it.nameRule()
 }
 

@@ -37,9 +37,6 @@ const (
 	WholeSoon = 250 * time.Millisecond
 )
 
-// homeTries is how often a check asks home: it may be told of a split, go to the parts, find them closed, and home not whole yet.
-const homeTries = 8
-
 // Pace is how long an agent begins at the same part of a bucket.
 type Pace time.Duration
 
@@ -49,21 +46,6 @@ const (
 	// Staying is for leases, whose accounts go back to where they are from.
 	Staying = Pace(2 * time.Second)
 )
-
-// Asked are the cells that a check has asked.
-type Asked struct {
-	Home  int    // so many times
-	Parts uint64 // a bit for each
-}
-
-// Add adds the cell that an entry went to.
-func (a *Asked) Add(p *limit.Part) {
-	if p.At() == 0 {
-		a.Home++
-	} else {
-		a.Parts |= 1 << p.Index
-	}
-}
 
 // Spread is what an agent knows of one bucket that is, or may become, divided. Safe for concurrent use; all
 // times are nanoseconds of one monotonic clock.

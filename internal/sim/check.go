@@ -39,12 +39,8 @@ type item struct {
 	ruling   lease.Ruling
 	claim    *batcher.Claim
 	answered bool // claim has its outcome
-	spread   *split.Spread
-	asked    split.Asked
+	route    split.Route
 	last     *batcher.Claim // whose outcome is taken in
-	heard    bool           // some part has answered
-	more     bool           // there are parts to ask, but no time
-	between  bool           // the parts were closed, and home was not whole yet
 	decision limit.Decision
 	failed   bool
 }
@@ -283,7 +279,7 @@ func (b *batch) settle(it *item) {
 		it.decision = it.terms.Decide(it.n, it.claim.Out)
 	}
 	if !it.failed {
-		b.waitForParts(it)
+		it.route.Denied(a.splits, it.n, it.ruling.Pause(a.clock()), &it.decision)
 	}
 	if it.op == limit.Take && !it.failed && it.decision.Admitted && !it.ruling.Decided {
 		it.bucket.admitted += it.n

@@ -48,13 +48,10 @@ func search(first uint64, seeds int, run func(seed uint64) Result) (failed *Resu
 	return failed, ran, total
 }
 
-func runSeed(seed uint64) Result { return Run(Draw(seed), Options{}) }
-
 // report prints the last events that concern the bucket, and how to see them all.
-func report(t *testing.T, r *Result, o Options) {
+func report(t *testing.T, r *Result) {
 	t.Helper()
-	o.Keep = true
-	again := Run(r.Plan, o)
+	again := Run(r.Plan, Options{Keep: true})
 	want := fmt.Sprintf("bucket %2d ", r.Breach.Bucket)
 	var lines []string
 	for _, line := range again.Lines {
@@ -63,48 +60,53 @@ func report(t *testing.T, r *Result, o Options) {
 		}
 	}
 	lines = lines[max(0, len(lines)-40):]
-	t.Errorf("seed %d: %v\n%s\nbucket: %+v\nto see it all: go test ./internal/sim -run TestFleets -sim.seed %d -sim.trace",
-		r.Plan.Seed, r.Breach, strings.Join(lines, "\n"), r.Plan.Buckets[max(0, r.Breach.Bucket)], r.Plan.Seed)
+	t.Errorf("seed %d: %v\n%s\nbucket: %+v\nto see it all: go test ./internal/sim -run '%s$' -sim.seed %d -sim.trace",
+		r.Plan.Seed, r.Breach, strings.Join(lines, "\n"), r.Plan.Buckets[max(0, r.Breach.Bucket)], t.Name(), r.Plan.Seed)
 }
 
-// TestFleets runs fleets drawn from seeds. Every promise must hold in every one.
-func TestFleets(t *testing.T) {
+// testSeeds runs what draw makes of seeds, or of the one that -sim.seed names. Every promise must hold in every run, and none of
+// the counts of what happened may be 0.
+func testSeeds(t *testing.T, usual int, draw func(seed uint64) Plan, happened func(*Counts) []*int) {
+	t.Helper()
 	if *flagSeed != 0 {
 		o := Options{}
 		if *flagTrace {
 			o.Trace = os.Stdout
 		}
-		p := Draw(*flagSeed)
+		p := draw(*flagSeed)
 		t.Logf("%+v", p)
 		if r := Run(p, o); r.Breach != nil {
-			report(t, &r, Options{})
+			report(t, &r)
 		}
 		return
 	}
-	seeds := 5000
+	seeds := usual
 	if raced {
 		seeds /= 10
 	}
 	if *flagSeeds > 0 {
 		seeds = *flagSeeds
 	}
-	failed, ran, total := search(*flagFirst, seeds, runSeed)
+	failed, ran, total := search(*flagFirst, seeds, func(seed uint64) Result { return Run(draw(seed), Options{}) })
 	t.Logf("%d runs: %+v", ran, total)
 	if failed != nil {
-		report(t, failed, Options{})
+		report(t, failed)
 		return
 	}
-	for i, n := range total.fields() {
-		if *n == 0 && ran >= 1000 {
+	for i, n := range happened(&total) {
+		if *n == 0 && ran >= min(usual, 1000) {
 			t.Errorf("count %d of %+v is 0: nothing of the kind happened", i, total)
 		}
 	}
 }
 
+// TestFleets runs fleets drawn from seeds.
+func TestFleets(t *testing.T) { testSeeds(t, 5000, Draw, (*Counts).fields) }
+
 // TestOneSeedIsOneRun: without it no failure could be looked into.
 func TestOneSeedIsOneRun(t *testing.T) {
 	for seed := uint64(1); seed <= 50; seed++ {
-		a, b := runSeed(seed), runSeed(seed)
+		a, b := Run(Draw(seed), Options{}), Run(Draw(seed), Options{})
 		if a.Hash != b.Hash || a.Counts != b.Counts {
 			t.Errorf("seed %d: %x %+v, then %x %+v", seed, a.Hash, a.Counts, b.Hash, b.Counts)
 		}

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"os"
 	"testing"
 	"time"
 
@@ -9,41 +8,9 @@ import (
 	"github.com/spillgate/spillgate/limit"
 )
 
-func runViral(seed uint64) Result { return Run(DrawViral(seed), Options{}) }
-
-// TestViral runs fleets whose buckets are divided and made whole again, by agents that see the load come and go. Every promise
-// must hold in every one.
+// TestViral runs fleets whose buckets are divided and made whole again, by agents that see the load come and go.
 func TestViral(t *testing.T) {
-	if *flagSeed != 0 {
-		o := Options{}
-		if *flagTrace {
-			o.Trace = os.Stdout
-		}
-		p := DrawViral(*flagSeed)
-		t.Logf("%+v", p)
-		if r := Run(p, o); r.Breach != nil {
-			report(t, &r, Options{})
-		}
-		return
-	}
-	seeds := 600
-	if raced {
-		seeds /= 10
-	}
-	if *flagSeeds > 0 {
-		seeds = *flagSeeds
-	}
-	failed, ran, total := search(*flagFirst, seeds, runViral)
-	t.Logf("%d runs: %+v", ran, total)
-	if failed != nil {
-		report(t, failed, Options{})
-		return
-	}
-	for i, n := range append(total.Divided.fields(), total.Divided.agents()...) {
-		if *n == 0 && ran >= 600 {
-			t.Errorf("count %d of %+v is 0: nothing of the kind happened", i, total.Divided)
-		}
-	}
+	testSeeds(t, 600, DrawViral, func(c *Counts) []*int { return append(c.Divided.fields(), c.Divided.agents()...) })
 }
 
 // spread is a fleet of which every agent asks for one bucket that four masters can share.
