@@ -3,6 +3,7 @@ package split
 import (
 	"errors"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,7 +23,7 @@ const (
 	knownFor = int64(250 * time.Millisecond)
 	// failFor is how long a part is passed over whose master did not answer.
 	failFor = int64(time.Second)
-	// idleAfter: who has not used a bucket for so long does not touch it any more.
+	// idleAfter: who has not used a bucket for so long touches it only to hear of an end that it awaits, and then forgets it.
 	idleAfter = int64(5 * time.Second)
 	// costFor is how long a cost is remembered that needs more than a part.
 	costFor = int64(time.Minute)
@@ -290,12 +291,14 @@ func (s *Spread) Learn(now int64, c *batcher.Claim) (e EventKind) {
 		return ""
 	}
 	if c.Part.Split.Start != s.mu.split.Start || c.Part.Index >= len(s.mu.parts) {
-		s.mu.ops++
+		if isLoad(c.Op) {
+			s.mu.ops++
+		}
 		return ""
 	}
 	p := &s.mu.parts[c.Part.Index]
 	p.promised = 0
-	if c.Call == 0 || p.call != c.Call { // an entry, not each of the claims that shared it
+	if isLoad(c.Op) && (c.Call == 0 || p.call != c.Call) { // an entry, not each of the claims that shared it
 		p.ops++
 		s.mu.ops++
 	}
@@ -308,6 +311,10 @@ func (s *Spread) Learn(now int64, c *batcher.Claim) (e EventKind) {
 	return ""
 }
 
+// isLoad reports whether an entry is there for a check. What a Table sends of its own is not: the touches of many agents would keep a
+// bucket divided that few checks ask for.
+func isLoad(op limit.Op) bool { return op <= limit.Lease && op != limit.TakePartial }
+
 // failed reports whether an error says that a master does not answer.
 func failed(err error) bool {
 	return !errors.Is(err, batcher.ErrStale) && !errors.Is(err, batcher.ErrDamaged) && !errors.Is(err, batcher.ErrOverloaded) && !errors.Is(err, batcher.ErrClosed)
@@ -316,7 +323,7 @@ func failed(err error) bool {
 // learnHomeLocked is Learn for an entry on home.
 func (s *Spread) learnHomeLocked(now int64, c *batcher.Claim) EventKind {
 	stale := errors.Is(c.Err, batcher.ErrStale)
-	if !stale && (c.Call == 0 || c.Call != s.mu.heard) {
+	if !stale && isLoad(c.Op) && (c.Call == 0 || c.Call != s.mu.heard) {
 		s.mu.ops++
 	}
 	// Of one call the entries that know of a split came after it.
@@ -346,7 +353,7 @@ func (s *Spread) newsLocked(now int64, news *batcher.Split) EventKind {
 		kind := EventKind("")
 		if old.Ways > 0 {
 			kind = s.noteLocked(now, s.endedLocked(now, news))
-			s.leaveLocked(&old, s.mu.ends)
+			s.leaveLocked(now, old, news)
 		}
 		if news != nil {
 			s.mu.split = news.Split
@@ -361,7 +368,7 @@ func (s *Spread) newsLocked(now int64, news *batcher.Split) EventKind {
 	}
 	if old.Ways > 0 && old.Start != news.Start {
 		s.noteLocked(now, s.endedLocked(now, nil))
-		s.leaveLocked(&old, s.mu.ends)
+		s.leaveLocked(now, old, nil)
 	}
 	s.mu.ends = now + int64(news.Left-limit.SplitMargin)
 	s.mu.every = max(leastTouch, min(touchEvery, (s.mu.ends-now)/4))
@@ -383,6 +390,7 @@ func (s *Spread) newsLocked(now int64, news *batcher.Split) EventKind {
 	for i := range s.mu.parts {
 		s.mu.parts[i] = part{terms: s.mu.terms.Part(news.Ways, i), level: s.mu.terms.Open(&news.Split, i), asOf: now - int64(max(0, age))}
 	}
+	s.mu.left = slices.DeleteFunc(s.mu.left, func(l leftover) bool { return l.split.Start == news.Start }) // a home that lost it has it again
 	s.mu.touched = now
 	s.mu.merge = merge{at: s.mu.merge.at}
 	return s.noteLocked(now, EventSplit)

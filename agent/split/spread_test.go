@@ -294,6 +294,31 @@ func TestRefusalsAreNoLoad(t *testing.T) {
 	}
 }
 
+// TestUpkeepIsNoLoad: touches, looks, closes and merges count neither at home nor on parts, however the bucket is divided.
+func TestUpkeepIsNoLoad(t *testing.T) {
+	k := spread(t, 80)
+	first := k.divided(4)
+	k.reply(limit.Touch, nil, nil, 80)
+	k.reply(limit.Touch, nil, first, 80)
+	one := k.part(1)
+	k.reply(limit.TakePartial, one, nil, 20)
+	k.reply(limit.Close, one, nil, 20)
+	k.reply(limit.Merge, nil, nil, 80)
+	k.reply(limit.Touch, nil, k.dividedAt(second), 80)
+	k.reply(limit.Close, one, nil, 20) // of the split before
+	if k.mu.ops != 0 || k.mu.parts[1].ops != 0 {
+		t.Errorf("%d entries, %d on the part, want none", k.mu.ops, k.mu.parts[1].ops)
+	}
+	for _, op := range []limit.Op{limit.Take, limit.Lease, limit.Charge, limit.Refund} {
+		before := k.mu.ops
+		k.reply(op, k.part(1), nil, 20)
+		k.reply(op, one, nil, 20)
+		if n := k.mu.ops - before; n != 2 {
+			t.Errorf("op %d counts for %d entries, want 2", op, n)
+		}
+	}
+}
+
 // TestRepliesOfOneCall may be learned in any order: home said first that the bucket is whole, then that it is divided; or first that it
 // is divided, then that this is over.
 func TestRepliesOfOneCall(t *testing.T) {

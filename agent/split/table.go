@@ -103,7 +103,7 @@ func (t *Table) Learn(s *Spread, c *batcher.Claim) {
 	e := s.Learn(now, c)
 	t.tell(s)
 	if e == EventSplit && c.Op == limit.Touch {
-		t.begin(s, now)
+		t.begin(s)
 	}
 	t.touch(s, now)
 	t.merge(s, now)
@@ -139,24 +139,10 @@ func (t *Table) closed(s *Spread, c *batcher.Claim) {
 }
 
 // begin looks at all parts of a bucket that was just split: the sooner they begin, the less of what refills is lost.
-func (t *Table) begin(s *Spread, now int64) {
-	for i := 0; ; i++ {
-		p, ok := s.nth(now, i)
-		if !ok {
-			return
-		}
+func (t *Table) begin(s *Spread) {
+	for _, p := range s.parts() {
 		t.send(s, &batcher.Claim{Op: limit.TakePartial, Part: p}, nil)
 	}
-}
-
-// nth is the part of an index; ok is false if there is none.
-func (s *Spread) nth(now int64, index int) (p *limit.Part, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.dividedLocked(now) || index >= len(s.mu.parts) {
-		return nil, false
-	}
-	return s.partLocked(index), true
 }
 
 // touch tells home of the load, if it is time for that. [5]

@@ -376,7 +376,7 @@ func TestTableSweeps(t *testing.T) {
 	split := k.divided(4)
 	c.Learn(s, &batcher.Claim{Terms: terms, Op: limit.Take, Split: split, Call: 1, Err: batcher.ErrStale})
 	c.Learn(s, &batcher.Claim{Terms: terms, Op: limit.Take, Split: over(split), Call: 2})
-	c.now.Add(int64(limit.SplitTTL) + sweepAfter - 1)
+	c.now.Add(int64(split.Left) + sweepAfter - 1)
 	c.Tend()
 	if sent := c.take(); len(sent) != 0 {
 		t.Fatalf("too soon it sends %+v", sent)

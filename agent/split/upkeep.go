@@ -2,6 +2,7 @@ package split
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/limit"
@@ -30,11 +31,14 @@ type leftover struct {
 func (s *Spread) due(now, threshold int64, divisible func() bool) *limit.Part {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.touching || now-s.mu.touched < touchPause || len(s.mu.parts) == 0 && !s.wholeDueLocked(threshold, divisible) || len(s.mu.parts) > 0 && !s.dividedDueLocked(now, threshold) {
+	if s.mu.touching || now-s.mu.touched < touchPause {
 		return nil
 	}
 	p := &limit.Part{Home: true, Ops: s.mu.ops, Threshold: threshold}
-	if len(s.mu.parts) > 0 {
+	switch divided := len(s.mu.parts) > 0; {
+	case !divided && !s.wholeDueLocked(threshold, divisible), divided && !s.dividedDueLocked(now, threshold):
+		return nil
+	case divided:
 		p.Split, p.End = s.mu.split, s.endLocked(now, threshold)
 	}
 	if s.mu.cost > 0 && now-s.mu.costAt <= costFor {
@@ -92,6 +96,14 @@ func (s *Spread) beginMerge(now int64) []*limit.Part {
 	return s.partsLocked()
 }
 
+// parts names all parts; none while the bucket is whole.
+func (s *Spread) parts() []*limit.Part {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.partsLocked()
+}
+
+// partsLocked is parts.
 func (s *Spread) partsLocked() (parts []*limit.Part) {
 	for i := range s.mu.parts {
 		parts = append(parts, s.partLocked(i))
@@ -146,22 +158,29 @@ func (s *Spread) closed(c *batcher.Claim, now, threshold int64) (p *limit.Part, 
 	return &limit.Part{Home: true, Split: s.mu.split, Free: m.free, End: s.endLocked(now, threshold)}, m.out
 }
 
-// leaveLocked notes a split that is over, as home said, and whose parts are to be removed some time after its end.
-func (s *Spread) leaveLocked(split *limit.Split, ends int64) {
-	s.mu.left = append(s.mu.left, leftover{*split, ends + sweepAfter})
+// leaveLocked notes a split that is over, and whose parts are to be removed some time after its end. When that is home knows, since
+// others may have prolonged the split; a home that does not know it any more may have done so until now.
+func (s *Spread) leaveLocked(now int64, split limit.Split, news *batcher.Split) {
+	left := limit.SplitTTL
+	if news != nil && news.Start == split.Start {
+		split.Until, left = news.Until, max(0, news.Left)
+	}
+	s.mu.left = append(s.mu.left, leftover{split, now + int64(left) + sweepAfter})
 }
 
 // leftovers are the parts of splits that are over, if it is time to remove them.
 func (s *Spread) leftovers(now int64) (parts []*limit.Part) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.mu.left) > 0 && now >= s.mu.left[0].at {
-		split := s.mu.left[0].split
-		for i := range split.Ways {
-			parts = append(parts, &limit.Part{Index: i, Split: split})
+	s.mu.left = slices.DeleteFunc(s.mu.left, func(l leftover) bool {
+		if now < l.at {
+			return false
 		}
-		s.mu.left = s.mu.left[1:]
-	}
+		for i := range l.split.Ways {
+			parts = append(parts, &limit.Part{Index: i, Split: l.split})
+		}
+		return true
+	})
 	return parts
 }
 

@@ -28,7 +28,7 @@ func TestTouchWhole(t *testing.T) {
 		t.Fatalf("after %d entries: %+v", touchOps, p)
 	}
 	k.touched(nil)
-	for range 2*touchOps - 1 { // and the touch was one
+	for range 2 * touchOps {
 		k.reply(limit.Take, nil, nil, 1)
 	}
 	k.now += touchPause - 1
@@ -70,7 +70,7 @@ func TestTouchesOneAtATime(t *testing.T) {
 		}
 		tt.answer.Op, tt.answer.Terms = limit.Touch, k.terms
 		k.Learn(k.now, &tt.answer)
-		if p := k.due(100); p == nil || p.Ops != touchOps+1 {
+		if p := k.due(100); p == nil || p.Ops != touchOps {
 			t.Errorf("%s: after it a touch of %+v", tt.what, p)
 		}
 	}
@@ -139,7 +139,7 @@ func TestTouchDivided(t *testing.T) {
 		t.Errorf("too soon: %+v", p)
 	}
 	k.now++
-	if p := k.due(100); p == nil || p.Ops != 5 || p.Split != split.Split { // and the touch before
+	if p := k.due(100); p == nil || p.Ops != 4 || p.Split != split.Split {
 		t.Errorf("in time: %+v", p)
 	}
 	k.touched(split)
@@ -496,23 +496,26 @@ func TestOver(t *testing.T) {
 }
 
 // TestLeftovers: a split that is over leaves closed parts in the store. They are removed once, when no master's clock can be in its time, and
-// the Spread is kept until then.
+// the Spread is kept until then. Home says when that is, since others may have prolonged it; if it has forgotten the split, they may have until
+// now.
 func TestLeftovers(t *testing.T) {
-	for _, whole := range []bool{false, true} {
+	for _, forgotten := range []bool{false, true} {
 		k := spread(t, 80)
 		split := k.divided(4)
 		k.touched(split)
-		end := k.now + int64(limit.SplitTTL)
-		if parts := k.leftovers(end + sweepAfter); parts != nil {
+		if parts := k.leftovers(k.now + int64(limit.SplitTTL) + sweepAfter); parts != nil {
 			t.Fatalf("of a split that lasts: %v", parts)
 		}
 		k.touched(closing(split))
 		k.now += second
-		if whole {
-			k.touched(nil)
-		} else {
-			k.touched(over(split))
+		last := over(split)
+		last.Until += 900_000
+		last.Left -= time.Second - 900*time.Millisecond
+		end := k.now + int64(last.Left)
+		if forgotten {
+			last, end = nil, k.now+int64(limit.SplitTTL)
 		}
+		k.touched(last)
 		if parts := k.leftovers(end + sweepAfter - 1); parts != nil {
 			t.Errorf("too soon: %v", parts)
 		}
@@ -521,7 +524,11 @@ func TestLeftovers(t *testing.T) {
 		}
 		parts := k.leftovers(end + sweepAfter)
 		k.wantAll("it removes", parts)
-		if got := parts[3].Split; got.Start != split.Start || got.Ways != 4 || got.Stride != split.Stride || got.Until != split.Until {
+		until := split.Until
+		if last != nil {
+			until = last.Until
+		}
+		if got := parts[3].Split; got.Start != split.Start || got.Ways != 4 || got.Stride != split.Stride || got.Until != until {
 			t.Errorf("of %+v it removes parts of %+v", split.Split, got)
 		}
 		if again := k.leftovers(end + second*1000); again != nil {
@@ -529,6 +536,25 @@ func TestLeftovers(t *testing.T) {
 		}
 		if !k.unused(end + sweepAfter + idleAfter) {
 			t.Error("it is not forgotten after they are removed")
+		}
+	}
+}
+
+// TestLeftoversThatLive: a home that had lost a split is told of it by another agent, and has it again. Its parts are not removed, those of
+// another one are.
+func TestLeftoversThatLive(t *testing.T) {
+	k := spread(t, 80)
+	first, second := k.divided(4), k.dividedAt(1000)
+	k.touched(first)
+	k.touched(second)
+	k.touched(nil)
+	k.touched(second)
+	late := k.now + int64(time.Hour)
+	parts := k.leftovers(late)
+	k.wantAll("it removes", parts)
+	for _, p := range parts {
+		if p.Split.Start != first.Start {
+			t.Errorf("it removes %+v, which lives", p)
 		}
 	}
 }

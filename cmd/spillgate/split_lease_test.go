@@ -10,7 +10,7 @@ import (
 )
 
 // leasedOps is the threshold of splits where checks are answered from leases: the store hears of few.
-const leasedOps = "80"
+const leasedOps = "40"
 
 // leasedRule is the rule of a bucket in mode leased.
 func leasedRule(b hotBucket) splitRule {
