@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/batcher"
+	"github.com/spillgate/spillgate/bench/rig"
 	"github.com/spillgate/spillgate/limit"
 )
 
@@ -127,7 +128,7 @@ func (r *runner) counters(ctx context.Context, f *fleet) (c counters, err error)
 
 // run is one run, on an empty store, with new agents.
 func (r *runner) run(ctx context.Context, w workload, mode string, round int) (_ *sample, err error) {
-	set, err := ruleSet(mode, w.Bucket)
+	set, err := rig.Rule(mode, int64(w.Bucket.Rate), int64(w.Bucket.Burst))
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +137,7 @@ func (r *runner) run(ctx context.Context, w workload, mode string, round int) (_
 	}
 	l := r.load(w, round, r.cfg.warmup, r.cfg.length)
 	f, err := openFleet(ctx, r.cfg.agents, r.servers.url, set)
-	defer func() { err = errors.Join(err, f.close()) }()
+	defer func() { err = errors.Join(err, f.Close()) }()
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/spillgate/spillgate/bench/rig"
 	"github.com/spillgate/spillgate/internal/redistest"
 	"github.com/spillgate/spillgate/redisshard"
 )
@@ -110,7 +111,7 @@ func seedsOf(url string) ([]*redis.Options, error) {
 func at(o *redis.Options, addr string) *redis.Options {
 	n := &redis.Options{
 		Addr: addr, Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
-		PoolSize: 1, DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience, DialerRetries: 1,
+		PoolSize: 1, DialTimeout: rig.Patience, ReadTimeout: rig.Patience, WriteTimeout: rig.Patience, DialerRetries: 1,
 		ContextTimeoutEnabled: true, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}

@@ -57,7 +57,7 @@ func startLoad(cfg *Config, f *fleet, key string) *load {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &load{rate: cfg.Rate, callers: make([]caller, cfg.Agents*cfg.Connections), end: cancel, start: time.Now()}
 	for i := range l.callers {
-		h := f.handles[i%len(f.handles)]
+		h := f.Handles[i%len(f.Handles)]
 		l.group.Go(func() { l.call(ctx, h, key, i) })
 	}
 	return l

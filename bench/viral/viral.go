@@ -24,9 +24,6 @@ const (
 var variantNames = [variants]string{"off", "on"}
 
 const (
-	// patience is the deadline of a check and the timeout of a call: long, so that a busy machine makes checks
-	// slow and not their answers wrong.
-	patience = 5 * time.Second
 	// wholePatience is how long a bucket may take to become whole.
 	wholePatience = 20 * time.Second
 	// wholeEvery is how often the agents are asked.
@@ -135,7 +132,7 @@ func Run(ctx context.Context, cfg Config, progress io.Writer) (_ *Report, err er
 // run is one run with fresh agents.
 func (b *bench) run(ctx context.Context, v int) (_ *RunReport, err error) {
 	f, err := openFleet(ctx, b, v)
-	defer func() { err = errors.Join(err, f.close()) }()
+	defer func() { err = errors.Join(err, f.Close()) }()
 	if err != nil {
 		return nil, err
 	}
