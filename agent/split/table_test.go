@@ -73,6 +73,15 @@ func bucketOf(i int) (id []byte, b limit.Bucket) {
 	return id, b
 }
 
+// watched is a table with a threshold of 100 that watches one bucket, whole, of 80 tokens an hour.
+func watched(t *testing.T) (c *counter, s *Spread, b limit.Bucket, terms *limit.Terms) {
+	t.Helper()
+	terms = termsOf(t, 80, time.Hour)
+	c = count(Config{Threshold: 100})
+	id, b := bucketOf(0)
+	return c, c.Watch(id, &b, terms, false), b, terms
+}
+
 // TestTableIsBounded: beyond Most buckets are left whole, and what nobody uses makes room.
 func TestTableIsBounded(t *testing.T) {
 	terms := termsOf(t, 80, time.Hour)
@@ -101,10 +110,7 @@ func TestTableIsBounded(t *testing.T) {
 // TestTableSplitsAndMerges: the touch that split a bucket is followed by a look at every part; a closing split by closes and
 // a merge; and each change is told once.
 func TestTableSplitsAndMerges(t *testing.T) {
-	terms := termsOf(t, 80, time.Hour)
-	c := count(Config{Threshold: 100})
-	id, b := bucketOf(0)
-	s := c.Watch(id, &b, terms, false)
+	c, s, b, terms := watched(t)
 	k := &known{Spread: s, T: t, terms: terms, now: 128 * second}
 	done := func(claim *batcher.Claim, say *batcher.Split) {
 		k.call++
@@ -131,7 +137,7 @@ func TestTableSplitsAndMerges(t *testing.T) {
 		}
 		done(claim, nil)
 	}
-	if all := c.Divided(); len(all) != 1 || all[0].Ways != 4 || len(all[0].Parts) != 4 || string(all[0].ID) != string(id) || c.Stats().Active != 1 {
+	if all := c.Divided(); len(all) != 1 || all[0].Ways != 4 || len(all[0].Parts) != 4 || string(all[0].ID) != string(s.id) || c.Stats().Active != 1 {
 		t.Errorf("%+v, %+v", all, c.Stats())
 	}
 	c.now.Add(touchEvery)
@@ -177,10 +183,7 @@ func TestTableSplitsAndMerges(t *testing.T) {
 // TestTableTellsTheRest: an agent that slept through the end of a split hears of the next one, and tells of both; and one that forgets a
 // split tells of its end.
 func TestTableTellsTheRest(t *testing.T) {
-	terms := termsOf(t, 80, time.Hour)
-	c := count(Config{Threshold: 100})
-	id, b := bucketOf(0)
-	s := c.Watch(id, &b, terms, false)
+	c, s, _, terms := watched(t)
 	k := &known{terms: terms, now: 128 * second}
 	first := k.divided(4)
 	k.now += 10 * second
@@ -246,10 +249,7 @@ func TestTouchesNeedDivision(t *testing.T) {
 
 // TestLearnAllocates nothing while nothing is due: it is called for every reply on a watched bucket.
 func TestLearnAllocates(t *testing.T) {
-	terms := termsOf(t, 80, time.Hour)
-	c := count(Config{Threshold: 100})
-	id, b := bucketOf(0)
-	s := c.Watch(id, &b, terms, false)
+	c, s, _, terms := watched(t)
 	k := &known{Spread: s, T: t, terms: terms, now: c.now.Load()}
 	claim := &batcher.Claim{Terms: terms, Op: limit.Take, Call: 1}
 	check := func(what string) {
@@ -269,10 +269,7 @@ func TestLearnAllocates(t *testing.T) {
 
 // TestTableCannotSend: a merge whose looks, or whose closes, are not taken is tried again.
 func TestTableCannotSend(t *testing.T) {
-	terms := termsOf(t, 80, time.Hour)
-	c := count(Config{Threshold: 100})
-	id, b := bucketOf(0)
-	s := c.Watch(id, &b, terms, false)
+	c, s, _, terms := watched(t)
 	k := &known{Spread: s, T: t, terms: terms, now: 128 * second}
 	c.Learn(s, &batcher.Claim{Terms: terms, Op: limit.Take, Split: closing(k.divided(4)), Call: 1, Err: batcher.ErrStale})
 	refusal := error(batcher.ErrOverloaded)
@@ -307,10 +304,7 @@ func TestTableCannotSend(t *testing.T) {
 
 // TestTableCannotTouch: a touch that is not taken is not waited for.
 func TestTableCannotTouch(t *testing.T) {
-	terms := termsOf(t, 80, time.Hour)
-	c := count(Config{Threshold: 100})
-	id, b := bucketOf(0)
-	s := c.Watch(id, &b, terms, false)
+	c, s, _, terms := watched(t)
 	call := uint64(0)
 	load := func() {
 		c.now.Add(touchPause)
@@ -338,10 +332,7 @@ func TestTableCannotTouch(t *testing.T) {
 
 // TestTableLooksFirst: while the master of a part does not answer no part is closed.
 func TestTableLooksFirst(t *testing.T) {
-	terms := termsOf(t, 80, time.Hour)
-	c := count(Config{Threshold: 100})
-	id, b := bucketOf(0)
-	s := c.Watch(id, &b, terms, false)
+	c, s, _, terms := watched(t)
 	k := &known{Spread: s, T: t, terms: terms, now: 128 * second}
 	c.Learn(s, &batcher.Claim{Terms: terms, Op: limit.Take, Split: closing(k.divided(4)), Call: 1, Err: batcher.ErrStale})
 	c.now.Add(mergeSpread)
@@ -368,10 +359,7 @@ func TestTableLooksFirst(t *testing.T) {
 
 // TestTableSweeps: when a split has been over for a while its parts are closed once more, which removes them; only then is it forgotten.
 func TestTableSweeps(t *testing.T) {
-	terms := termsOf(t, 80, time.Hour)
-	c := count(Config{Threshold: 100})
-	id, b := bucketOf(0)
-	s := c.Watch(id, &b, terms, false)
+	c, s, b, terms := watched(t)
 	k := &known{Spread: s, T: t, terms: terms, now: 128 * second}
 	split := k.divided(4)
 	c.Learn(s, &batcher.Claim{Terms: terms, Op: limit.Take, Split: split, Call: 1, Err: batcher.ErrStale})

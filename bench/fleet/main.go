@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spillgate/spillgate/bench/rig"
 	"github.com/spillgate/spillgate/limit"
 )
 
@@ -158,7 +159,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		}
 	}
 	if cfg.json != "" {
-		return rep.write(cfg.json)
+		return rig.WriteJSON(cfg.json, rep)
 	}
 	return nil
 }

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -23,14 +21,6 @@ type report struct {
 	Length   time.Duration `json:"length_ns"`
 	Rounds   int           `json:"rounds"`
 	Results  []*result     `json:"results"`
-}
-
-func (r *report) write(file string) error {
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, append(text, '\n'), 0o666)
 }
 
 // of are the runs of a mode, by round.

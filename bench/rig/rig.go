@@ -1,11 +1,13 @@
-// Package rig opens fleets of agents in one process, for the benches.
+// Package rig is what the benches share: fleets of agents in one process, and their reports.
 package rig
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/spillgate/spillgate/agent"
@@ -84,4 +86,13 @@ func (f *Fleet) Close() error {
 		errs = append(errs, s.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// WriteJSON writes a report to a file, with indentation.
+func WriteJSON(file string, report any) error {
+	text, err := json.MarshalIndent(report, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o666)
 }

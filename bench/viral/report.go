@@ -1,13 +1,13 @@
 package viral
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/spillgate/spillgate/bench/rig"
 )
 
 // Report is the text of --json. Times are in nanoseconds.
@@ -32,13 +32,7 @@ func newReport(c *Config, masters *cluster) *Report {
 }
 
 // Write writes the report as JSON.
-func (r *Report) Write(file string) error {
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, append(text, '\n'), 0o666)
-}
+func (r *Report) Write(file string) error { return rig.WriteJSON(file, r) }
 
 // of is the runs of a variant.
 func (r *Report) of(v int) (runs []*RunReport) {
