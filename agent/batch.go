@@ -338,7 +338,7 @@ func (b *Batch) Decide(ctx context.Context) {
 		return
 	}
 	start := time.Now()
-	b.group.Submit()
+	b.group.Submit(ctx)
 	b.group.Wait(ctx)
 	b.overflow(ctx, start)
 	for i := range b.items {
@@ -362,7 +362,7 @@ const refundPatience = time.Hour
 func (b *Batch) awaitRefunds(ctx context.Context, start time.Time) {
 	g := b.refunds
 	b.refunds = nil
-	g.Submit()
+	g.Submit(context.Background())
 	if left := b.patience - time.Since(start); left > 0 && g.Linger(ctx, left) {
 		b.agent.refunded(g)
 		return

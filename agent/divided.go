@@ -88,7 +88,7 @@ func (b *Batch) overflow(ctx context.Context, start time.Time) {
 			case <-ctx.Done():
 			}
 		}
-		g.Submit()
+		g.Submit(ctx)
 		g.Wait(ctx)
 	}
 }

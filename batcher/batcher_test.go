@@ -391,7 +391,7 @@ func TestAnsweredCallerIsLetInAgain(t *testing.T) {
 	for range 2000 {
 		g := b.Group()
 		c := b.claim(g, "a", 0, time.Hour)
-		g.Submit()
+		g.Submit(context.Background())
 		g.Wait(t.Context())
 		if c.Err != nil {
 			t.Fatal(c.Err)
@@ -443,7 +443,7 @@ func TestShardsAreApart(t *testing.T) {
 		for _, bucket := range []string{"3", "4"} {
 			b.claim(g, bucket, 1, time.Hour)
 		}
-		g.Submit()
+		g.Submit(context.Background())
 		done := make(chan struct{})
 		go func() { g.Wait(context.Background()); close(done) }()
 		b.next(b.T).wants(b.T, want{"3", take, 1}).run()

@@ -213,7 +213,7 @@ func (b *bench) askWith(ctx context.Context, claim batcher.Claim) *caller {
 	own.Bucket, own.Terms, own.Op, own.N = claim.Bucket, claim.Terms, claim.Op, claim.N
 	own.Deadline, own.Keep, own.Part = claim.Deadline, claim.Keep, claim.Part
 	start := time.Now()
-	g.Submit()
+	g.Submit(context.Background())
 	go func() {
 		g.Wait(ctx)
 		c.claim, c.took = *own, time.Since(start)

@@ -111,12 +111,18 @@ func (g *Group) Claims() iter.Seq[*Claim] { return slices.Values(g.claims) }
 // Len is the number of claims added.
 func (g *Group) Len() int { return len(g.claims) }
 
-// Submit hands the claims to their queues. Claims that cannot be queued have their error at once.
-func (g *Group) Submit() {
+// Submit hands the claims to their queues. Claims that cannot be queued have their error at once, and so have all if ctx has
+// ended already.
+func (g *Group) Submit(ctx context.Context) {
 	g.start = time.Now()
 	g.open.Store(int32(len(g.claims)))
+	gone := ctx.Err() != nil
 	for _, c := range g.claims {
-		if err := g.batcher.submit(c); err != nil {
+		err := ErrDeadline
+		if !gone {
+			err = g.batcher.submit(c)
+		}
+		if err != nil {
 			c.Err, c.done = err, true
 			g.finish(1)
 		}

@@ -34,6 +34,31 @@ func TestDeadlineBeforeTheSend(t *testing.T) {
 	})
 }
 
+// TestGoneBeforeTheSubmit: claims of a caller who is gone are not queued at all.
+func TestGoneBeforeTheSubmit(t *testing.T) {
+	inBubble(t, batcher.Config{}, func(b *bench) {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		g := b.Group()
+		defer g.Release()
+		for range 2 {
+			c := g.Claim()
+			c.Bucket, c.Terms, c.Op, c.N, c.Deadline = b.name("a"), b.ten, take, 1, time.Hour
+		}
+		g.Submit(ctx)
+		g.Wait(ctx)
+		for c := range g.Claims() {
+			if c.Err != batcher.ErrDeadline || c.Out.Granted != 0 {
+				b.Errorf("%+v, %v", c.Out, c.Err)
+			}
+		}
+		synctest.Wait()
+		if s := b.Stats(); s.Calls != 0 || s.Waiting != 0 || len(b.calls) != 0 {
+			b.Errorf("%+v, %d calls wait for the store", s, len(b.calls))
+		}
+	})
+}
+
 // TestEmptiedEntryIsUsedAgain: a claim on a bucket whose claims were all given up rides in their entry.
 func TestEmptiedEntryIsUsedAgain(t *testing.T) {
 	inBubble(t, batcher.Config{}, func(b *bench) {
@@ -131,7 +156,7 @@ func TestOutcomeBeatsAnEndedContext(t *testing.T) {
 		for range 20 { // select picks at random
 			g := b.Group()
 			c := b.claim(g, "a", 0, time.Hour)
-			g.Submit()
+			g.Submit(context.Background())
 			b.next(b.T).run()
 			synctest.Wait()
 			ctx, cancel := context.WithCancel(context.Background())
@@ -163,7 +188,7 @@ func TestDeadlinesOfOneGroup(t *testing.T) {
 					b.claim(g, "a", 1, ms*time.Millisecond)
 				}
 				start := time.Now()
-				g.Submit()
+				g.Submit(context.Background())
 				in := b.next(b.T)
 				time.Sleep(tt.pause)
 				g.Wait(context.Background())
@@ -189,7 +214,7 @@ func TestEarlyDeadlineIsNotHeldUpByALateOne(t *testing.T) {
 		in := b.next(b.T)
 		g := b.Group()
 		early, late := b.claim(g, "a", 1, 2*time.Millisecond), b.claim(g, "b", 1, time.Hour)
-		g.Submit()
+		g.Submit(context.Background())
 		time.Sleep(5 * time.Millisecond)
 		done := make(chan struct{})
 		go func() { g.Wait(context.Background()); close(done) }()
@@ -228,7 +253,7 @@ func TestGivenUpRefund(t *testing.T) {
 func TestEmptyGroup(t *testing.T) {
 	inBubble(t, batcher.Config{}, func(b *bench) {
 		g := b.Group()
-		g.Submit()
+		g.Submit(context.Background())
 		g.Wait(context.Background())
 		if g.Len() != 0 {
 			b.Errorf("%d claims", g.Len())
@@ -254,7 +279,7 @@ func TestGroupIsReused(t *testing.T) {
 			if g.Len() != size {
 				b.Fatalf("%d claims, want %d", g.Len(), size)
 			}
-			g.Submit()
+			g.Submit(context.Background())
 			in := b.next(b.T)
 			answered := round%2 == 0
 			if answered { // before Wait; else every claim is given up in it

@@ -271,10 +271,10 @@ func TestDoneComesBeforeTheCallersWake(t *testing.T) {
 		if err := b.Send(o); err != nil {
 			b.Fatal(err)
 		}
-		g.Submit()
+		g.Submit(context.Background())
 		in.run()
 		in = b.next(b.T)
-		late.Submit()
+		late.Submit(context.Background())
 		in.run()
 		for _, g := range []*batcher.Group{g, late} {
 			g.Wait(context.Background())

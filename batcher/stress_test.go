@@ -214,7 +214,7 @@ func (k *book) check(t *testing.T, b *batcher.Batcher, w *wild, r *rand.Rand, ra
 		}
 		c.Deadline = time.Duration(1+r.IntN(8000)) * time.Microsecond
 	}
-	g.Submit()
+	g.Submit(context.Background())
 	g.Wait(ctx)
 	for _, c := range claims {
 		switch {
@@ -237,7 +237,7 @@ func (k *book) check(t *testing.T, b *batcher.Batcher, w *wild, r *rand.Rand, ra
 		}
 	}
 	g.Release()
-	back.Submit()
+	back.Submit(context.Background())
 	back.Wait(context.Background())
 	for _, c := range returns {
 		if errors.Is(c.Err, batcher.ErrOverloaded) {
@@ -269,7 +269,7 @@ func TestStressInRealTime(t *testing.T) {
 					c.Terms = rate
 					claims = append(claims, c)
 				}
-				g.Submit()
+				g.Submit(context.Background())
 				g.Wait(context.Background())
 				for _, c := range claims {
 					granted.Add(int64(c.Out.Granted))
@@ -321,7 +321,7 @@ func BenchmarkGroup(b *testing.B) {
 								c.Bucket, c.Terms, c.Op, c.N = names[(int(i)*7+k)%len(names)], rate, take, 1
 								c.Deadline = time.Second
 							}
-							g.Submit()
+							g.Submit(context.Background())
 							g.Wait(context.Background())
 							g.Release()
 						}

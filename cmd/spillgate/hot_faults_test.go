@@ -61,6 +61,11 @@ func TestHotLastToken(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		must(t, (&stream{agent: p, l: l, batch: 5, every: 10 * time.Millisecond}).run(ctx))
 		cancel()
+		await(t, "the agent has given back what it held", func() bool { // late, if it is slow
+			text, err := client.Info(t.Context()).Result()
+			must(t, err)
+			return strings.Contains(text, "lease_tokens_held:0\r\n")
+		})
 		time.Sleep(time.Second + denialSlack)
 	}
 	l.judge(t)

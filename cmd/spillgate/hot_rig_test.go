@@ -203,6 +203,16 @@ func (b hotBucket) limit() window.Limit {
 	return window.Limit{Burst: b.burst, Tokens: b.count * 1001, Per: time.Duration(b.period*1000) * time.Second, Slack: 10 * time.Microsecond}
 }
 
+// await waits until something is so.
+func await(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(scriptPatience); !so(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", scriptPatience, what)
+		}
+	}
+}
+
 // ledger is what the clients of one bucket saw.
 type ledger struct {
 	bucket hotBucket

@@ -84,7 +84,7 @@ func TestServiceLeavesNothing(t *testing.T) {
 				ended <- newService(cfg, slog.New(slog.NewTextHandler(&log, nil))).run(ctx, nil, func() {})
 			}()
 			if tt.want == "" {
-				await(t, &log, "spillgate serves")
+				awaitText(t, &log, "spillgate serves")
 				stop()
 			}
 			err := <-ended
@@ -112,7 +112,7 @@ func TestFailingDoorEndsTheService(t *testing.T) {
 	s := newService(cfg, slog.New(slog.NewTextHandler(&log, nil)))
 	ended := make(chan error, 1)
 	go func() { ended <- s.run(t.Context(), nil, func() {}) }()
-	await(t, &log, "spillgate serves")
+	awaitText(t, &log, "spillgate serves")
 	s.resp.ln.Close()
 	select {
 	case err := <-ended:
@@ -141,14 +141,14 @@ func TestReloadWithoutFile(t *testing.T) {
 	reload, ended := make(chan os.Signal), make(chan error, 1)
 	go func() { ended <- newService(cfg, slog.New(slog.NewTextHandler(&log, nil))).run(ctx, reload, func() {}) }()
 	reload <- syscall.SIGHUP
-	await(t, &log, "no rules to reload")
+	awaitText(t, &log, "no rules to reload")
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 }
 
-func await(t *testing.T, log *syncBuffer, text string) {
+func awaitText(t *testing.T, log *syncBuffer, text string) {
 	t.Helper()
 	for end := time.Now().Add(scriptPatience); !strings.Contains(log.String(), text); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {

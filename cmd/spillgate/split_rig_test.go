@@ -136,11 +136,7 @@ func (p *agentProc) reloads() int {
 // await waits until something is so.
 func (f *splitFleet) await(what string, so func() bool) {
 	f.Helper()
-	for end := time.Now().Add(scriptPatience); !so(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			f.Fatalf("not within %v: %s", scriptPatience, what)
-		}
-	}
+	await(f.T, what, so)
 }
 
 // door is a client of the agent's admin door.
