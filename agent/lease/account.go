@@ -55,7 +55,6 @@ func (h *Holding) retireLocked(g *Grant, now int64) {
 	case left == 0:
 	case now < g.expires:
 		h.oweLocked(g.where, g.epoch, left, left, g.expires)
-		h.mu.totals.Returned += uint64(left)
 	default:
 		h.mu.totals.Expired += uint64(left)
 	}
@@ -109,7 +108,6 @@ func (h *Holding) giveBackLocked(g *Grant) {
 	g.back.Add(int64(back))
 	g.accounted += back
 	h.oweLocked(g.where, g.epoch, back, back, g.expires)
-	h.mu.totals.Returned += uint64(back)
 }
 
 // takeOwedLocked moves the account of one epoch into a request, of those of the part that it goes to: for a caller who needs
@@ -141,14 +139,18 @@ func (h *Holding) takeOwedLocked(r *Request, need limit.Tokens) {
 			r.until = min(r.until, o.until)
 		}
 	}
+	h.mu.totals.Returned += uint64(r.Ask.Returned)
 	h.mu.owed = slices.DeleteFunc(h.mu.owed, func(o owed) bool { return o.where == from && o.epoch == epoch })
 }
 
 // dropVoidLocked forgets accounts that no store would take: their leases have ended, or the part that they are of.
 func (h *Holding) dropVoidLocked(now int64) {
 	h.mu.owed = slices.DeleteFunc(h.mu.owed, func(o owed) bool {
-		_, lives := h.named(now, o.where)
-		return now >= o.until || !lives
+		if _, lives := h.named(now, o.where); now < o.until && lives {
+			return false
+		}
+		h.mu.totals.Expired += uint64(o.returned) // it came too late
+		return true
 	})
 }
 
@@ -166,7 +168,7 @@ func (h *Holding) named(now int64, at where) (p *limit.Part, ok bool) {
 
 // State is what a Holding has at the moment.
 type State struct {
-	Held   limit.Tokens // unspent, on lease
+	Held   limit.Tokens // on lease, unspent and not sent back yet
 	Demand float64      // tokens per second
 	Totals Totals
 }
@@ -184,6 +186,9 @@ func (h *Holding) State() State {
 			s.Held += held
 			s.Totals.Spent += uint64(g.tokens - held - g.accounted)
 		}
+	}
+	for i := range h.mu.owed {
+		s.Held += h.mu.owed[i].returned
 	}
 	s.Totals.Admitted = s.Totals.Spent - uint64(extra)
 	s.Totals.Denied = uint64(h.denied.Load())

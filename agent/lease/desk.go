@@ -508,7 +508,7 @@ type Stats struct {
 	Counts
 	Totals
 	Holdings int
-	Held     limit.Tokens // unspent, on lease
+	Held     limit.Tokens // on lease, unspent and not sent back yet
 }
 
 // Stats returns them.

@@ -180,8 +180,8 @@ func TestRenewal(t *testing.T) {
 	}
 	o.wants(1, AdmitAndRenew)
 	o.plans(0, Wait)
-	if got := o.addsUp(); got.Returned != uint64(left-1) || got.Asks != 2 {
-		t.Errorf("%+v: want what was left of the first returned, and no third request", got)
+	if got := o.addsUp(); got.Returned != 0 || got.Asks != 2 || o.State().Held != left+r.Want-1 {
+		t.Errorf("%+v, %d held: want no third request, and what was left of the first still to be sent back", got, o.State().Held)
 	}
 	o.wants(100, Admit)
 
@@ -210,8 +210,8 @@ func TestNextWhenCurIsUsedUp(t *testing.T) {
 	}
 	// Neither has so many: all goes back in one request, with the account of the epoch that has the most.
 	r := o.plans(45, Send)
-	if held := o.State().Held; held != 0 {
-		t.Errorf("%d are still held", held)
+	if held := o.State().Held; held != min(50-spent, 30) {
+		t.Errorf("%d are held that were not sent back, want %d or 30", held, 50-spent)
 	}
 	if r.Ask.Returned != max(50-spent, 30) {
 		t.Errorf("%+v, want %d or 30 back", r.Ask, 50-spent)
@@ -234,8 +234,30 @@ func TestNextWhenCurIsUsedUp(t *testing.T) {
 	if v := o.check(45); v != Admit && v != AdmitAndRenew {
 		t.Errorf("verdict %d", v)
 	}
-	if got := o.addsUp(); got.Returned != uint64(50-spent) || got.Asks != 2 {
-		t.Errorf("%+v, want %d returned", got, 50-spent)
+	if got := o.addsUp(); got.Returned != 0 || got.Asks != 2 {
+		t.Errorf("%+v, want nothing sent back yet", got)
+	}
+	r = o.plans(1000, Send)
+	if got := o.addsUp(); r.Ask.Returned == 0 || got.Returned != uint64(r.Ask.Returned) {
+		t.Errorf("%+v after %+v", got, r.Ask)
+	}
+}
+
+// TestReturnedTooLate: what was to go back and did not before the end of its lease has expired.
+func TestReturnedTooLate(t *testing.T) {
+	o := hold(t, rate(t, 1_000_000, time.Second, 0), 1000)
+	o.reply(o.plans(1, Send), 50, 900_000, 7, 10*ms)
+	spent := o.untilRenewal()
+	r := o.plans(0, Send)
+	o.reply(r, 60, 900_000, 8, 10*ms)
+	if v := o.check(45); v != Ask {
+		t.Fatalf("verdict %d", v)
+	}
+	o.plans(45, Again) // what the first lease had is to go back
+	o.now = r.Sent + 2*ttl
+	o.plans(1, Send)
+	if got := o.addsUp(); got.Returned != 0 || got.Expired < uint64(50-spent) {
+		t.Errorf("%+v, want %d of the first lease expired, and nothing sent back", got, 50-spent)
 	}
 }
 

@@ -227,6 +227,8 @@ func (s *service) close() {
 	}
 	if s.agent != nil {
 		step("agent", s.agent.Close(ctx))
+		leases := s.agent.Stats().Leases
+		s.log.Info("leases are given back", "returned", leases.Returned, "expired", leases.Expired)
 	}
 	if s.store != nil {
 		step("store", s.store.close())
