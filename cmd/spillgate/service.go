@@ -63,7 +63,7 @@ func (d door[S]) address() string {
 }
 
 func newService(cfg *config.Config, log *slog.Logger) *service {
-	return &service{cfg: cfg, log: log, rules: ruleFile{path: cfg.Rules.File, log: log}}
+	return &service{cfg: cfg, log: log, rules: ruleFile{path: cfg.Rules.File, dc: &cfg.Datacenter, log: log}}
 }
 
 // run is the life of the process: it returns when ctx has ended and all is
