@@ -117,10 +117,7 @@ func roundUp(x *big.Rat, digits int) string {
 	for ; decimals < 30 && new(big.Int).Div(scaled, x.Denom()).Cmp(least) < 0; decimals++ {
 		scaled.Mul(scaled, ten)
 	}
-	whole, rest := new(big.Int).DivMod(scaled, x.Denom(), new(big.Int))
-	if rest.Sign() > 0 {
-		whole.Add(whole, big.NewInt(1))
-	}
+	whole := ceil(new(big.Rat).SetFrac(scaled, x.Denom()))
 	text := whole.String()
 	if decimals == 0 {
 		return text

@@ -68,18 +68,8 @@ func (f Fraction) Of(n uint64) uint64 {
 	return quotient
 }
 
-// Under is ceil(n / f); ok is false where that has more than 63 bits.
-func (f Fraction) Under(n uint64) (quotient uint64, ok bool) {
-	hi, lo := bits.Mul64(n, f.Den)
-	if hi >= f.Num {
-		return 0, false
-	}
-	quotient, rest := bits.Div64(hi, lo, f.Num)
-	if rest > 0 {
-		quotient++
-	}
-	return quotient, quotient < 1<<63
-}
+// AtLeastOne is Of, or 1 where that is 0.
+func (f Fraction) AtLeastOne(n Tokens) Tokens { return max(1, Tokens(f.Of(uint64(n)))) }
 
 // lowest puts the fraction in lowest terms.
 func (f Fraction) lowest() Fraction {

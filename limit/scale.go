@@ -2,7 +2,7 @@ package limit
 
 import (
 	"fmt"
-	"math/bits"
+	"math/big"
 	"time"
 )
 
@@ -24,35 +24,41 @@ func Portion(share, headroom float64) (Fraction, error) {
 	return Fraction{1, 1}, nil
 }
 
-// Scale is the rate of which only a portion f, a millionth to 1, is to be enforced. Never more than the portion is refilled, and hardly less: the same
-// requests come over a longer period, rounded up to the nanosecond, so that 1 per hour becomes 1 per 2.5 hours and not 0.
-// The burst is rounded down, but is at least 1: bursts of several portions can add up to more than the whole. Debt stays.
+// Scale is the rate of which only a portion f, a millionth to 1, is to be enforced. Requests and Burst are rounded down, but stay at least
+// 1, and the period makes up for what that changes: it is rounded up to the microsecond, so that never more than the portion is refilled,
+// and hardly less. Of three data centers with 0.4 each
 //
-// A period that would be longer than MaxPeriod is MaxPeriod, and the requests are fewer, rounded down. The error is a *FieldError
-// where none would be left.
+//	1000/s           becomes 400/s
+//	7/m              becomes 2 per 42.857143 s, which is 2.8/m at most 2 at once
+//	1/h              becomes 1 per 2.5 h, and not 0
+//
+// Bursts of several portions can so add up to more than the whole. Debt stays. The error is a *FieldError where the portion is slower than 1 per MaxPeriod.
 func (r Rate) Scale(f Fraction) (Rate, error) {
 	if r.Requests == 0 || f.Num == f.Den {
 		return r, nil
 	}
 	part := r
-	if part.Burst == 0 {
-		part.Burst = r.Requests
+	part.Requests = f.AtLeastOne(r.Requests)
+	if r.Burst > 0 {
+		part.Burst = f.AtLeastOne(r.Burst)
 	}
-	part.Burst = f.AtLeastOne(part.Burst)
-	if longer, ok := f.Under(uint64(r.Period)); ok && longer <= uint64(MaxPeriod) {
-		part.Period = time.Duration(longer)
-		return part, nil
-	}
-	// Here Period > MaxPeriod * f: the quotient is below Requests / f, at most 2^60.
-	hi, lo := bits.Mul64(uint64(r.Requests), uint64(MaxPeriod))
-	most, _ := bits.Div64(hi, lo, uint64(r.Period))
-	fewer := Tokens(f.Of(most))
-	if fewer == 0 {
+	// Period' = Requests' / (f * Requests / Period), beyond 128 bits on the way.
+	micros := big.NewRat(int64(r.Period), int64(time.Microsecond))
+	micros.Mul(micros, big.NewRat(int64(part.Requests), int64(r.Requests)))
+	micros.Mul(micros, new(big.Rat).SetFrac(new(big.Int).SetUint64(f.Den), new(big.Int).SetUint64(f.Num)))
+	period := ceil(micros)
+	if period.Cmp(big.NewInt(MaxPeriod.Microseconds())) > 0 {
 		return r, &FieldError{"period", fmt.Sprintf("%v of %s is less than 1/%s", f, r.Text(r.Period), PeriodText(MaxPeriod))}
 	}
-	part.Requests, part.Period = fewer, MaxPeriod
+	part.Period = time.Duration(period.Int64()) * time.Microsecond
 	return part, nil
 }
 
-// AtLeastOne is floor(n * f), or 1 where that is 0; for a fraction of at most 1.
-func (f Fraction) AtLeastOne(n Tokens) Tokens { return max(1, Tokens(f.Of(uint64(n)))) }
+// ceil rounds a number that is not negative up.
+func ceil(x *big.Rat) *big.Int {
+	whole, rest := new(big.Int).QuoRem(x.Num(), x.Denom(), new(big.Int))
+	if rest.Sign() > 0 {
+		whole.Add(whole, big.NewInt(1))
+	}
+	return whole
+}

@@ -39,7 +39,7 @@ func TestPortion(t *testing.T) {
 }
 
 func TestScale(t *testing.T) {
-	const day, year = 24 * time.Hour, 365 * 24 * time.Hour
+	const year = 365 * 24 * time.Hour
 	third := Fraction{2, 5} // of three, with headroom 0.2
 	for _, tt := range []struct {
 		name string
@@ -48,23 +48,26 @@ func TestScale(t *testing.T) {
 		want Rate
 	}{
 		{"the whole", Fraction{1, 1}, rate(100, time.Second, 0), rate(100, time.Second, 0)},
-		{"even", third, rate(1000, time.Second, 0), rate(1000, 2500*time.Millisecond, 400)},
-		{"a burst of its own", third, rate(100, time.Second, 250), rate(100, 2500*time.Millisecond, 100)},
-		{"no part of a token", third, rate(7, time.Minute, 0), rate(7, 150*time.Second, 2)},
-		{"not to zero", third, rate(1, time.Hour, 0), rate(1, 150*time.Minute, 1)},
-		{"two", third, rate(2, time.Hour, 0), rate(2, 150*time.Minute, 1)},
-		{"a period that is no whole number", Fraction{1, 3}, rate(10, time.Millisecond, 0), rate(10, 3*time.Millisecond, 3)},
-		{"rounded up", Fraction{3, 7}, rate(10, time.Millisecond, 0), rate(10, 2_333_334, 4)},
+		{"even", third, rate(1000, time.Second, 0), rate(400, time.Second, 0)},
+		{"a burst of its own", third, rate(100, time.Second, 250), rate(40, time.Second, 100)},
+		{"no part of a token", third, rate(7, time.Minute, 0), rate(2, 42_857_143*time.Microsecond, 0)},
+		{"nor of a burst", third, rate(10, time.Minute, 7), rate(4, time.Minute, 2)},
+		{"not to zero", third, rate(1, time.Hour, 0), rate(1, 150*time.Minute, 0)},
+		{"nor the burst", third, rate(60, time.Hour, 2), rate(24, time.Hour, 1)},
+		{"two", third, rate(2, time.Hour, 0), rate(1, 75*time.Minute, 0)},
+		{"a third", Fraction{1, 3}, rate(10, time.Millisecond, 0), rate(3, 900*time.Microsecond, 0)},
+		{"rounded up", Fraction{3, 7}, rate(10, time.Millisecond, 0), rate(4, 934*time.Microsecond, 0)},
 		{"nothing", third, rate(0, time.Second, 0), rate(0, time.Second, 0)},
-		{"debt stays", third, Rate{Requests: 100, Period: time.Second, Debt: 77}, Rate{Requests: 100, Period: 2500 * time.Millisecond, Burst: 40, Debt: 77}},
-		{"a period too long", Fraction{1, 100}, rate(1000, year, 0), rate(100, MaxPeriod, 10)},
-		{"beyond 64 bits", Fraction{1, MaxDen}, rate(MaxTokens, MaxPeriod, 0), rate(MaxTokens/MaxDen, MaxPeriod, MaxTokens/MaxDen)},
-		{"the last one", Fraction{1, 10 * 366}, rate(366, day*366, 0), Rate{}},
+		{"debt stays", third, Rate{Requests: 100, Period: time.Second, Debt: 77}, Rate{Requests: 40, Period: time.Second, Debt: 77}},
+		{"slow", Fraction{1, 100}, rate(1000, year, 0), rate(10, year, 0)},
+		{"large numbers", Fraction{1, MaxDen}, rate(MaxTokens, MaxPeriod, 0), rate(1_099_511, MaxPeriod-180057613*time.Microsecond, 0)},
+		{"the slowest", Fraction{1, 10}, rate(1, year, 0), rate(1, MaxPeriod, 0)},
+		{"beyond", Fraction{999_999, 10_000_000}, rate(1, year, 0), Rate{}},
 	} {
 		got, err := tt.rate.Scale(tt.f)
 		if tt.want == (Rate{}) {
 			var e *FieldError
-			if !errors.As(err, &e) || e.Field != "period" || !strings.Contains(e.Problem, "1/3660 of 366/366d is less than 1/3650d") {
+			if !errors.As(err, &e) || e.Field != "period" || !strings.Contains(e.Problem, "999999/10000000 of 1/365d is less than 1/3650d") {
 				t.Errorf("%s: %+v, %v, want an error of the period", tt.name, got, err)
 			}
 			continue
@@ -99,7 +102,7 @@ func TestScaledAddUp(t *testing.T) {
 			all += w
 		}
 		var sum, bound Bound
-		capped, below, shortest := false, Tokens(0), terms.Emission
+		capped, below, shortest, briefest := false, Tokens(0), terms.Emission, whole.Period
 		sum.Rate = new(big.Rat)
 		for _, w := range weights {
 			f, err := Portion(float64(w)/float64(all), headroom)
@@ -122,7 +125,7 @@ func TestScaledAddUp(t *testing.T) {
 			perSecond := big.NewRat(int64(time.Second), int64(enforced.Emission))
 			sum.Rate.Add(sum.Rate, perSecond.Mul(perSecond, ticksPerNano(enforced.Class)))
 			sum.Burst += enforced.Burst
-			shortest = min(shortest, enforced.Emission)
+			shortest, briefest = min(shortest, enforced.Emission), min(briefest, here.Period)
 			b, _ := (&Rule{Rate: here, Terms: enforced}).Bound(1)
 			bound = bound.Plus(b)
 		}
@@ -140,8 +143,8 @@ func TestScaledAddUp(t *testing.T) {
 		if new(big.Rat).SetInt64(int64(bound.Burst-below)).Cmp(mostBurst) > 0 {
 			t.Errorf("the bound's burst %d is above %v and %d", bound.Burst, mostBurst, below)
 		}
-		// Rounded are a nanosecond of each period, which is a millisecond or more, and a tick of an emission.
-		lost := new(big.Rat).Add(big.NewRat(1, 1_000_000), big.NewRat(1, int64(shortest)))
+		// Rounded are a microsecond of each period and a tick of an emission.
+		lost := new(big.Rat).Add(big.NewRat(int64(time.Microsecond), int64(briefest)), big.NewRat(1, int64(shortest)))
 		if least := new(big.Rat).Sub(limit.Rate, lost.Mul(lost, limit.Rate)); sum.Rate.Cmp(least) < 0 {
 			t.Errorf("the rate %v is below the limit's %v", sum.Rate, limit.Rate)
 		}

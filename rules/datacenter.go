@@ -13,7 +13,7 @@ import (
 // Rules keep their names and so their buckets. An allowance is scaled as the burst is. Unlimited rules and limits of 0 stay as they are.
 //
 // The error names share or headroom, where one is out of range, or the rules of which the portion is too slow to be counted. It costs
-// a microsecond or two for each rule.
+// some microseconds for each rule.
 func (s *Set) ForDatacenter(share, headroom float64) (*Set, error) {
 	portion, err := limit.Portion(share, headroom)
 	if err != nil {
@@ -24,8 +24,10 @@ func (s *Set) ForDatacenter(share, headroom float64) (*Set, error) {
 	}
 	here := *s
 	here.rules, here.domains = make([]*Rule, len(s.rules)), make(map[string]*domain, len(s.domains))
-	for name := range s.domains {
-		here.domains[name] = &domain{byName: make(map[string]*Rule)}
+	for name, of := range s.domains {
+		d := *of
+		d.root, d.byName = node{}, make(map[string]*Rule, len(of.byName))
+		here.domains[name] = &d
 	}
 	var tooSlow []error
 	for i, written := range s.rules {

@@ -115,7 +115,7 @@ rules:
 		t.Fatal(err)
 	}
 	_, err = whole.ForDatacenter(0.11, 0)
-	if err == nil || strings.Count(err.Error(), "\n") != 1 || !strings.Contains(err.Error(), `the rule "yearly": limit: period: a bucket of 1 at 1 per 79854h32m43.636363637s takes more`) ||
+	if err == nil || strings.Count(err.Error(), "\n") != 1 || !strings.Contains(err.Error(), `the rule "yearly": limit: period: a bucket of 1 at 1 per 79854h32m43.636364s takes more`) ||
 		!strings.Contains(err.Error(), `the rule "behind": `) || !strings.Contains(err.Error(), "enlarge the data center's share") {
 		t.Errorf("%v", err)
 	}
