@@ -13,6 +13,7 @@ import (
 	"github.com/spillgate/spillgate/agent"
 	"github.com/spillgate/spillgate/agent/split"
 	"github.com/spillgate/spillgate/limit"
+	"github.com/spillgate/spillgate/rules"
 )
 
 // Config of an API. The zero value of each field stands for its default.
@@ -25,10 +26,15 @@ type Config struct {
 	// Redact, if set, has hashes shown in place of keys, everywhere, and is the secret that keys them; ok is false
 	// while there is none.
 	Redact func() (secret *limit.Secret, ok bool)
+	// Datacenter, and what holds for rules that say nothing of it, for /api/v1/rules.
+	Datacenter   Datacenter
+	OnStoreError limit.Policy
+	Deadline     time.Duration
 }
 
 // Agent is what is shown; an *agent.Agent.
 type Agent interface {
+	Rules() *rules.Set
 	Splits() []split.Info
 	Stats() agent.Stats
 }
@@ -123,13 +129,14 @@ func (a *API) Close() {
 func (a *API) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/api/v1/events", reads(a.serveEvents))
+	mux.HandleFunc("/api/v1/rules", reads(func(w http.ResponseWriter, _ *http.Request) { show(w, a.rules()) }))
 	mux.HandleFunc("/api/v1/splits", reads(func(w http.ResponseWriter, _ *http.Request) { show(w, a.splits(time.Now())) }))
 	mux.HandleFunc("/api/v1/stats", reads(func(w http.ResponseWriter, _ *http.Request) {
 		stats := a.agent.Stats()
 		show(w, showStats(&stats))
 	}))
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		fail(w, http.StatusNotFound, "there is no such page; there are /api/v1/events, /api/v1/splits and /api/v1/stats")
+		fail(w, http.StatusNotFound, "there is no such page; there are /api/v1/events, /api/v1/rules, /api/v1/splits and /api/v1/stats")
 	})
 	return mux
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/spillgate/spillgate/agent/split"
 	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/limit"
+	"github.com/spillgate/spillgate/rules"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what the API says into testdata")
@@ -50,7 +51,10 @@ type known struct {
 	mu     sync.Mutex
 	splits []split.Info
 	stats  agent.Stats
+	rules  *rules.Set
 }
+
+func (k *known) Rules() *rules.Set { return k.rules }
 
 func (k *known) Splits() []split.Info {
 	k.mu.Lock()

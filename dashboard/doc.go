@@ -10,6 +10,7 @@
 //	                            events: the feed as a stream       [4]  /api/v1/events
 //	  Splits() <---------------  splits: what is divided now       [5]  /api/v1/splits
 //	  Stats()  <---------------  stats: totals                     [6]  /api/v1/stats
+//	  Rules()  <---------------  rules: with their bounds          [7]  /api/v1/rules
 //
 // # Who owns what
 //

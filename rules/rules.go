@@ -29,6 +29,8 @@ type Rule struct {
 	Root []byte
 	// NoSplit forbids to divide a viral bucket of the rule (split: off).
 	NoSplit bool
+	// Whole is the rule of which this is a data center's portion; nil if it is the rule as written. See Written.
+	Whole *Rule
 }
 
 // Fit is how a pattern compares values. The zero value is Any.

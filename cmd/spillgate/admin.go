@@ -30,6 +30,7 @@ const adminIndex = `<!doctype html>
 <li><a href="healthz">/healthz</a>: 200 while the process lives
 <li><a href="readyz">/readyz</a>: 200 when the rules are loaded and the store was reached, else 503 and why
 <li><a href="metrics">/metrics</a>: Prometheus
+<li><a href="api/v1/rules">/api/v1/rules</a>: the rules in force, and at most how much each admits
 <li><a href="api/v1/splits">/api/v1/splits</a>: buckets that are divided over several masters now
 <li><a href="api/v1/events">/api/v1/events</a>: a stream of what becomes of them (server-sent events)
 <li><a href="api/v1/stats">/api/v1/stats</a>: the agent's totals

@@ -80,7 +80,7 @@ func listFlags(out io.Writer) error {
 
 // checkConfig does what a start does before it opens anything.
 func checkConfig(out io.Writer, cfg *config.Config) error {
-	rules := ruleFile{path: cfg.Rules.File}
+	rules := ruleFile{path: cfg.Rules.File, dc: &cfg.Datacenter}
 	set, err := rules.load()
 	if err != nil {
 		return err

@@ -6,12 +6,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillgate/spillgate/cmd/spillgate/config"
 	"github.com/spillgate/spillgate/rules"
 )
 
 // ruleFile is the file that the rules come from, and how often they did.
 type ruleFile struct {
 	path string // empty: no rules
+	dc   *config.Datacenter
 	log  *slog.Logger
 
 	mu struct {
@@ -28,6 +30,9 @@ func (f *ruleFile) load() (*rules.Set, error) {
 	}
 	set, err := rules.Load(f.path)
 	if err != nil {
+		return nil, err
+	}
+	if set, err = inDatacenter(f.dc, set); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()

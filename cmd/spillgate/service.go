@@ -63,7 +63,7 @@ func (d door[S]) address() string {
 }
 
 func newService(cfg *config.Config, log *slog.Logger) *service {
-	return &service{cfg: cfg, log: log, rules: ruleFile{path: cfg.Rules.File, log: log}}
+	return &service{cfg: cfg, log: log, rules: ruleFile{path: cfg.Rules.File, dc: &cfg.Datacenter, log: log}}
 }
 
 // run is the life of the process: it returns when ctx has ended and all is
@@ -141,9 +141,12 @@ func splitOps(ops int) int64 {
 	return int64(ops)
 }
 
-// shown says how the API shows buckets.
+// shown says how the API shows buckets and rules.
 func (s *service) shown() dashboard.Config {
-	c := dashboard.Config{Logger: s.log, Master: s.store.master}
+	dc := &s.cfg.Datacenter
+	c := dashboard.Config{Logger: s.log, Master: s.store.master,
+		Datacenter:   dashboard.Datacenter{Name: dc.Name, Share: dc.Share, Headroom: dc.Headroom},
+		OnStoreError: s.cfg.Agent.OnStoreError, Deadline: s.cfg.Agent.Deadline}
 	if s.cfg.Listen.RedactKeys {
 		c.Redact = s.store.Secret
 	}

@@ -132,11 +132,15 @@ type Split struct {
 	Ways int
 }
 
-// Datacenter is this one's part of the limits.
+// Datacenter is this one's part of the limits, where there are several that each have a store of their own.
 type Datacenter struct {
-	Name     string  // default none
-	Share    float64 // default 1
-	Headroom float64 // default 0.2
+	// Name is for people. Default none.
+	Name string
+	// Share of each limit, above 0 to 1; those of all data centers should add up to 1. Default 1, all of it.
+	Share float64
+	// Headroom is by how much more than its share it may admit, 0 to 10, but never more than the limit. Default 0.2. More lets traffic move
+	// between data centers, and more through in all of them together.
+	Headroom float64
 }
 
 // Redis is the configuration of the store, if that is not in memory.

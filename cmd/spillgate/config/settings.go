@@ -108,18 +108,12 @@ var settings = []setting{
 	{"split.ways", "", "parts of a divided bucket (0: as it suits the masters)",
 		func(c *Config) pflag.Value { return ways{integer(&c.Split.Ways, 0, limit.MaxWays)} }},
 
-	{"datacenter.name", "", "name of this data center",
-		func(c *Config) pflag.Value {
-			return later{(*text)(&c.Datacenter.Name), "", "leave it out, limits hold for one data center"}
-		}},
-	{"datacenter.share", "", "part of each limit that is this data center's",
-		func(c *Config) pflag.Value {
-			return later{decimal(&c.Datacenter.Share, 0, 1), "1", "write 1.0 and divide the limits in the rules"}
-		}},
-	{"datacenter.headroom", "", "part of the share that is kept for others",
-		func(c *Config) pflag.Value {
-			return later{decimal(&c.Datacenter.Headroom, 0, 1), "0.2", "leave it out, it belongs to datacenter.share"}
-		}},
+	{"datacenter.name", "", "name of this data center, for people",
+		func(c *Config) pflag.Value { return (*text)(&c.Datacenter.Name) }},
+	{"datacenter.share", "", "part of each limit that is this data center's, such as 0.5 or 1/3",
+		func(c *Config) pflag.Value { return (*share)(&c.Datacenter.Share) }},
+	{"datacenter.headroom", "", "by how much more than its share it may admit",
+		func(c *Config) pflag.Value { return decimal(&c.Datacenter.Headroom, 0, 10) }},
 }
 
 // aliases are second names of flags, by their key.

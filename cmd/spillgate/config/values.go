@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/spillgate/spillgate/internal/strictyaml"
+	"github.com/spillgate/spillgate/limit"
 	"github.com/spillgate/spillgate/sidecar/socket"
 )
 
@@ -112,6 +113,30 @@ func (v ways) Set(s string) error {
 	if *v.to == 1 {
 		return fmt.Errorf("%s divides nothing; write 2 to %d, or 0 to have it chosen, or split.ops: 0 to divide nothing", strictyaml.Show(s), v.max)
 	}
+	return nil
+}
+
+// share is a part of a whole, as a decimal or as a ratio such as 1/3.
+type share float64
+
+func (v *share) String() string { return fmt.Sprint(float64(*v)) }
+func (v *share) Type() string   { return "number" }
+
+func (v *share) Set(s string) error {
+	above, below, ratio := strings.Cut(s, "/")
+	x, err := strconv.ParseFloat(above, 64)
+	if ratio && err == nil {
+		var y float64
+		y, err = strconv.ParseFloat(below, 64)
+		x /= y
+	}
+	if err != nil {
+		return fmt.Errorf("%s is not a number; write one above 0, up to 1, such as 0.5 or 1/3", strictyaml.Show(s))
+	}
+	if _, err := limit.Portion(x, 0); err != nil {
+		return fmt.Errorf("%s is out of range; write a number above 0, up to 1, such as 0.5 or 1/3", strictyaml.Show(s))
+	}
+	*v = share(x)
 	return nil
 }
 
