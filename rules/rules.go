@@ -29,6 +29,23 @@ type Rule struct {
 	Root []byte
 	// NoSplit forbids to divide a viral bucket of the rule (split: off).
 	NoSplit bool
+	// Empty says that an Any pattern of the rule fits the empty value too: its domain matches as
+	// envoyproxy/ratelimit does.
+	Empty bool
+	// Label is another name, by which other rules may replace this one; "" for none. Several may share it.
+	Label string
+	// Replaces are names and labels of rules that do not count for a request to which this one applies.
+	Replaces []string
+}
+
+// ReplacedBy reports whether r does not count for a request to which other applies.
+func (r *Rule) ReplacedBy(other *Rule) bool {
+	for _, name := range other.Replaces {
+		if name == r.Name || name == r.Label {
+			return true
+		}
+	}
+	return false
 }
 
 // Fit is how a pattern compares values. The zero value is Any.
@@ -51,7 +68,8 @@ type Pattern struct {
 	Value string
 }
 
-// Fits reports whether the value of an entry with the pattern's key fits.
+// Fits reports whether the value of an entry with the pattern's key fits. Where domains match as
+// envoyproxy/ratelimit does, Any fits the empty value too (Rule.Empty).
 func (p Pattern) Fits(value string) bool {
 	switch p.Fit {
 	case Exactly:
@@ -78,12 +96,23 @@ func (p Pattern) String() string {
 type Set struct {
 	rules   []*Rule
 	domains map[string]*domain
+	// replaces: some rule replaces others.
+	replaces bool
 }
 
 // domain has the rules of one domain. A file has one; a Set is ready for more.
 type domain struct {
 	root   node
 	byName map[string]*Rule
+	// envoy: matching is that of envoyproxy/ratelimit, see node.follow.
+	envoy bool
+}
+
+func (of *domain) match(d Descriptor) *Rule {
+	if of.envoy {
+		return of.root.follow(d)
+	}
+	return of.root.match(d)
 }
 
 // Match is the most specific rule for a descriptor, or nil if none applies.
@@ -98,8 +127,11 @@ func (s *Set) Match(domain string, d Descriptor) *Rule {
 	if of == nil {
 		return nil
 	}
-	return of.root.match(d)
+	return of.match(d)
 }
+
+// Replaces reports whether some rule of the set replaces others. Without one, nobody needs to look.
+func (s *Set) Replaces() bool { return s != nil && s.replaces }
 
 // Rule is the rule of that name, or nil.
 func (s *Set) Rule(domain, name string) *Rule {
