@@ -38,16 +38,6 @@ type Rule struct {
 	Replaces []string
 }
 
-// ReplacedBy reports whether r does not count for a request to which other applies.
-func (r *Rule) ReplacedBy(other *Rule) bool {
-	for _, name := range other.Replaces {
-		if name == r.Name || name == r.Label {
-			return true
-		}
-	}
-	return false
-}
-
 // Fit is how a pattern compares values. The zero value is Any.
 type Fit uint8
 
