@@ -89,17 +89,19 @@ func (p *parser) descriptor(v *value, above []Pattern, among *siblings) {
 		p.Failf(v.Pos, "a descriptor is made of fields: key, value, rate_limit and others")
 		return
 	}
-	known := p.Count()
 	pat := Pattern{}
-	var keyed, shadow bool
+	var keyed, shadow, bad bool
 	var rate, below *field
 	for f := range p.Fields(v, "a descriptor", descriptorFields) {
+		known := p.Count()
 		switch f.Key {
 		case "key":
 			keyed = true
 			pat.Key = p.label(f, MaxName)
+			bad = bad || p.Count() > known
 		case "value":
 			pat.Fit, pat.Value = p.envoyValue(f)
+			bad = bad || p.Count() > known
 		case "rate_limit":
 			rate = f
 		case "descriptors":
@@ -115,8 +117,8 @@ func (p *parser) descriptor(v *value, above []Pattern, among *siblings) {
 	if !keyed {
 		p.Failf(v.Pos, `a descriptor without a key; add "key:"`)
 	}
-	if p.Count() > known || !among.add(p, pat, v.Pos) {
-		return // without knowing what it is, more can be said of what is below it only in guesses
+	if bad || !keyed || !among.add(p, pat, v.Pos) {
+		return // of what belongs to it no more can be said before that is known
 	}
 	if pat.Fit == Prefix && pat.Value == "" {
 		pat.Fit = Any

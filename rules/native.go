@@ -93,14 +93,14 @@ func matchText(match []Pattern) string {
 
 // rateText is a limit as a file has it: in the short form if that says it all.
 func rateText(r *limit.Rate) string {
-	per := strings.TrimPrefix(durationText(r.Period), "1")
-	if _, named := units[per]; !named {
-		per = durationText(r.Period)
+	per := durationText(r.Period)
+	if r.Burst > 0 {
+		return fmt.Sprintf("{requests: %d, per: %s, burst: %d}", r.Requests, per, r.Burst)
 	}
-	if r.Burst == 0 {
-		return fmt.Sprintf("%d/%s", r.Requests, per)
+	if unit := strings.TrimPrefix(per, "1"); units[unit] > 0 {
+		per = unit
 	}
-	return fmt.Sprintf("{requests: %d, per: %s, burst: %d}", r.Requests, per, r.Burst)
+	return fmt.Sprintf("%d/%s", r.Requests, per)
 }
 
 // durationText is a duration as a whole number of the largest unit: what a file can say exactly.

@@ -135,6 +135,9 @@ func (s *Set) Rule(domain, name string) *Rule {
 	return of.byName[name]
 }
 
+// Has reports whether the set knows a domain.
+func (s *Set) Has(domain string) bool { return s != nil && s.domains[domain] != nil }
+
 // Rules are all rules in the order of the file. The slice is the caller's.
 func (s *Set) Rules() []*Rule {
 	if s == nil {

@@ -42,12 +42,12 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.Version = versionLine()
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(newAgentCommand(), newCheckCommand(), newBenchCommand(), newVersionCommand())
+	root.AddCommand(newAgentCommand(), newCheckCommand(), newRulesCommand(), newBenchCommand(), newVersionCommand())
 	return root
 }
 
 // laterCommands are documented, and come with a later version.
-var laterCommands = []string{"top", "plan", "rules"}
+var laterCommands = []string{"top", "plan"}
 
 // comesLater refuses a later command before its flags are read, which this version does not know.
 func comesLater(args []string) error {
@@ -57,6 +57,8 @@ func comesLater(args []string) error {
 		name = args[0]
 	case len(args) > 1 && args[0] == "bench" && slices.Contains(laterBenches, args[1]):
 		name = "bench " + args[1]
+	case len(args) > 1 && args[0] == "rules" && slices.Contains(laterRules, args[1]):
+		name = "rules " + args[1]
 	default:
 		return nil
 	}
