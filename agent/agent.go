@@ -36,6 +36,7 @@ type Agent struct {
 	desk    *desk            // nil if direct
 	rules   atomic.Pointer[rules.Set]
 	stats   counters
+	shadows shadows
 	closed  atomic.Bool
 	batches sync.Pool
 }
@@ -88,6 +89,7 @@ func (a *Agent) Rules() *rules.Set { return a.rules.Load() }
 // a bucket whose rule keeps its name keeps its cell.
 func (a *Agent) SetRules(set *rules.Set) {
 	a.rules.Store(set)
+	a.shadows.keep(set)
 	if a.desk != nil {
 		a.desk.active.keep(set)
 	}
@@ -108,6 +110,8 @@ type Request struct {
 	Descriptors []rules.Descriptor
 	// Hits is the cost in tokens; 0 peeks: nothing is charged.
 	Hits limit.Tokens
+	// Overrides, if not nil, has an Override for each descriptor.
+	Overrides []Override
 }
 
 // Check decides a request: admitted only if the rule of every descriptor
@@ -118,12 +122,12 @@ type Request struct {
 // Hot path, for one descriptor on a hot bucket of a leased rule: 1 match, 1 clock read, 1 atomic
 // read-modify-write, 0 allocations.
 func (a *Agent) Check(ctx context.Context, r Request) (d limit.Decision, err error) {
-	if len(r.Descriptors) == 1 && a.desk != nil && a.local(&r, &d) {
+	if len(r.Descriptors) == 1 && a.desk != nil && r.Overrides == nil && a.local(&r, &d) {
 		return d, nil
 	}
 	b := a.batches.Get().(*Batch)
 	b.Begin()
-	i := b.Check(r.Domain, r.Descriptors, r.Hits)
+	i := b.CheckWith(r.Domain, r.Descriptors, r.Hits, r.Overrides)
 	b.Decide(ctx)
 	d, err = b.Decision(i)
 	a.batches.Put(b)
@@ -133,9 +137,9 @@ func (a *Agent) Check(ctx context.Context, r Request) (d limit.Decision, err err
 // idSpace holds the ids of most buckets.
 const idSpace = 2 * limit.MaxID
 
-// leases reports whether a check of n tokens may be decided from leases.
+// leases reports whether a check of n tokens may be decided from leases, and nothing more is to be done about it.
 func (a *Agent) leases(rule *rules.Rule, n limit.Tokens) bool {
-	return rule != nil && rule.Terms != nil && rule.Mode != limit.Exact && n >= 1 && n <= rule.Terms.Burst &&
+	return rule != nil && rule.Terms != nil && rule.Mode != limit.Exact && !rule.Shadow && n >= 1 && n <= rule.Terms.Burst &&
 		a.desk != nil && !a.closed.Load()
 }
 

@@ -38,6 +38,9 @@ type Batch struct {
 	now      int64
 	sole     bool  // the check being added has one descriptor
 	ends     int64 // the earliest end of a lease that a check was admitted from; 0 without
+	// Of the request being added, where it needs them.
+	terms    []*limit.Terms // of its overrides
+	replaced map[string]bool
 }
 
 // check is one request of a batch: a run of items, one per descriptor.
@@ -60,6 +63,10 @@ type item struct {
 	last     *batcher.Claim // the claim whose outcome is taken in
 	decision limit.Decision
 	err      error // of a reset
+	// overridden: terms are the request's.
+	overridden bool
+	// over: the rule is a shadow, and would have denied.
+	over bool
 }
 
 // NewBatch returns an empty batch.
@@ -97,15 +104,20 @@ func (b *Batch) Throttle(key []byte, t *limit.Terms, n limit.Tokens) int {
 
 // Check adds a request. Strings are not kept after the call. It returns the check's number.
 func (b *Batch) Check(domain string, ds []rules.Descriptor, hits limit.Tokens) int {
-	return b.request(domain, ds, hits, limit.Take)
+	return b.request(domain, ds, hits, nil, limit.Take)
+}
+
+// CheckWith is Check with an override for each descriptor.
+func (b *Batch) CheckWith(domain string, ds []rules.Descriptor, hits limit.Tokens, overrides []Override) int {
+	return b.request(domain, ds, hits, overrides, limit.Take)
 }
 
 // Reset adds an order to fill the buckets of the request's rules. Its error is in Decision.
 func (b *Batch) Reset(domain string, ds []rules.Descriptor) int {
-	return b.request(domain, ds, 0, limit.Reset)
+	return b.request(domain, ds, 0, nil, limit.Reset)
 }
 
-func (b *Batch) request(domain string, ds []rules.Descriptor, hits limit.Tokens, op limit.Op) int {
+func (b *Batch) request(domain string, ds []rules.Descriptor, hits limit.Tokens, overrides []Override, op limit.Op) int {
 	c := b.open()
 	switch {
 	case domain == "":
@@ -122,17 +134,38 @@ func (b *Batch) request(domain string, ds []rules.Descriptor, hits limit.Tokens,
 			return b.refuse(c, ErrNoDescriptors)
 		}
 	}
+	if overrides != nil {
+		if err := b.override(ds, overrides); err != nil {
+			return b.refuse(c, err)
+		}
+	}
 	b.sole = len(ds) == 1
 	set := b.agent.rules.Load()
-	for _, d := range ds { // all of them: the longest wait may be the last one's
-		rule := set.Match(domain, d)
+	replaces := !b.sole && set.Replaces() && op == limit.Take
+	if replaces {
+		b.replace(set, domain, ds, overrides)
+	}
+	for i, d := range ds { // all of them: the longest wait may be the last one's
+		rule, n := set.Match(domain, d), hits
+		if replaces && b.isReplaced(rule, i, overrides) {
+			rule = nil
+		}
 		if rule != nil {
 			b.id = append(b.id[:0], rule.Root...)
 			for _, at := range rule.Vary {
 				b.id = limit.AppendPart(b.id, d[at].Value)
 			}
 		}
-		b.addRule(rule, hits, op)
+		if overrides != nil {
+			if overrides[i].HasHits {
+				n = overrides[i].Hits
+			}
+			if overrides[i].limits() {
+				b.overridden(rule, domain, d, &overrides[i], b.terms[i], n, op)
+				continue
+			}
+		}
+		b.addRule(rule, n, op)
 	}
 	return b.close(c)
 }
@@ -201,7 +234,7 @@ func (b *Batch) add(it *item) {
 // ask lets the desk decide an item whose bucket's id is in b.id, and leaves to the store what it does not.
 func (b *Batch) ask(it *item, secret *limit.Secret) {
 	c := lease.Check{Terms: it.terms, N: it.n, Whole: it.noSplit()}
-	if b.sole && it.rule != nil {
+	if b.sole && it.rule != nil && !it.overridden {
 		c.Allowance = it.rule.Allowance
 	}
 	var found bool
@@ -412,22 +445,25 @@ func (b *Batch) conclude(c *check) {
 	c.speaks, c.err = c.first, nil
 	for i := range items {
 		it := &items[i]
+		it.lift(b.agent)
 		if it.op == limit.Reset && it.err != nil {
 			c.err = notReset(it.err)
 		}
-		if i > 0 && outranks(&it.decision, &speaker.decision) {
+		if i > 0 && it.outranks(speaker) {
 			speaker, c.speaks = it, c.first+i
 		}
 	}
 	if len(items) > 1 {
 		for i := range items {
-			if it := &items[i]; !speaker.decision.Admitted && it.decision.Admitted {
+			if it := &items[i]; !speaker.decision.Admitted && it.decision.Admitted && !it.over {
 				b.refund(i, it)
 			} else {
 				it.ruling.Uncount()
 			}
 		}
-	} else if items[0].ruling.Local() {
+	} else if speaker.over {
+		speaker.ruling.Uncount() // it was no denial
+	} else if speaker.ruling.Local() {
 		return // its Holding counts it
 	}
 	if items[0].op == limit.Take {

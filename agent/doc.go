@@ -5,6 +5,7 @@
 //
 //	Check, Handle.Check, Batch
 //	  |  validate, match the rule              rules.Set.Match      [1]
+//	  |  drop what another rule replaces, take the request's own limits      (replace.go, override.go)
 //	  |  name the bucket                       limit.Secret.Name    [2]
 //	  |  no store needed? answer               unlimited, limit 0   [3]
 //	  v
@@ -15,6 +16,7 @@
 //	  v
 //	what is left, and mode exact: claim in the batcher, wait until the deadline  [4c]
 //	  |
+//	  |  a shadow rule denies: admit, and count it                  (shadow.go)
 //	  |  several descriptors, one denies: refund the others         [5]
 //	  v
 //	Decision; without an answer, by the rule's fail policy          [6]

@@ -119,7 +119,7 @@ func (b *Batch) handle(h *Handle, n limit.Tokens, values []string) int {
 func (b *Batch) nameValues(rule *rules.Rule, values []string) bool {
 	b.id = append(b.id[:0], rule.Root...)
 	for _, at := range rule.Vary {
-		if values[at] == "" {
+		if values[at] == "" && !rule.Empty {
 			return false
 		}
 		b.id = limit.AppendPart(b.id, values[at])

@@ -23,6 +23,7 @@ var hotRules = parse(
 	`name: fast, match: [{key: fast}], limit: 1000/s, on_store_error: closed`,
 	`name: second, match: [{key: quick}], limit: 10/s`,
 	`name: once, match: [{key: once}], limit: 1/h`,
+	`name: quiet, match: [{key: quiet}], limit: 10/s, shadow: true`,
 	`name: slow, match: [{key: soft}], limit: 100/h, mode: optimistic, allowance: 5, on_store_error: closed`,
 )
 

@@ -273,8 +273,8 @@ func TestCountsAddUp(t *testing.T) {
 					r := rand.New(rand.NewPCG(seed, g))
 					own := map[agent.Count]uint64{}
 					h := map[string]*agent.Handle{}
-					keys := [...]string{"user", "exact", "fast", "quick", "once", "soft"}
-					names := [...]string{"ten", "exact", "fast", "second", "once", "slow"}
+					keys := [...]string{"user", "exact", "fast", "quick", "once", "soft", "quiet"}
+					names := [...]string{"ten", "exact", "fast", "second", "once", "slow", "quiet"}
 					for _, n := range names {
 						h[n] = w.handle(n)
 					}

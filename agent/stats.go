@@ -41,6 +41,8 @@ type Count struct {
 type Stats struct {
 	// Checks by outcome and reason; combinations that did not occur are left out.
 	Checks []Count
+	// Shadow has what shadow rules would have denied, for each that has.
+	Shadow []ShadowDenied
 	// Batcher, Leases and Splits are zero on a direct store.
 	Batcher batcher.Stats
 	Leases  lease.Stats
@@ -50,7 +52,7 @@ type Stats struct {
 
 // Stats returns the totals. Checks in progress are not counted yet.
 func (a *Agent) Stats() Stats {
-	var s Stats
+	s := Stats{Shadow: a.shadows.all()}
 	if a.desk != nil {
 		s.Leases = a.desk.Stats()
 		s.Splits = a.desk.splits.Stats()

@@ -130,3 +130,23 @@ func BenchmarkDecide(b *testing.B) {
 		})
 	}
 }
+
+// Terms are compiled once per rule, and for each limit that a request brings.
+func BenchmarkTerms(b *testing.B) {
+	for _, bb := range []struct {
+		name string
+		rate Rate
+	}{
+		{"per=second", Rate{Requests: 100, Period: time.Second}},
+		{"per=year", Rate{Requests: 1_000_000, Period: 365 * 24 * time.Hour}},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := bb.rate.Terms(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

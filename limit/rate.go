@@ -69,11 +69,9 @@ func (r Rate) Terms() (*Terms, error) {
 	if burst == 0 {
 		burst = r.Requests
 	}
-	tooSlow := &FieldError{"period", fmt.Sprintf("a bucket of %d at %d per %v takes more than %v to fill",
-		burst, r.Requests, r.Period, MaxFill)}
 	fill := float64(burst+r.Debt)*float64(r.Period)/float64(r.Requests) + float64(LeaseTTL)
 	if fill > float64(MaxFill) {
-		return nil, tooSlow
+		return nil, r.tooSlow(burst)
 	}
 	for class, ok := BucketClass(time.Duration(fill)); ok; class, ok = BucketClass(class.Length + 1) {
 		emission := r.emission(class)
@@ -86,7 +84,11 @@ func (r Rate) Terms() (*Terms, error) {
 			return t, nil
 		}
 	}
-	return nil, tooSlow
+	return nil, r.tooSlow(burst)
+}
+
+func (r Rate) tooSlow(burst Tokens) error {
+	return &FieldError{"period", fmt.Sprintf("a bucket of %d at %d per %v takes more than %v to fill", burst, r.Requests, r.Period, MaxFill)}
 }
 
 // emission is ceil(Period / Requests) in ticks of the class, exactly.

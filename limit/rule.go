@@ -70,6 +70,8 @@ type Rule struct {
 	// OnStoreError is the fail policy; HasPolicy is false when the rule leaves it to the agent.
 	OnStoreError Policy
 	HasPolicy    bool
+	// Shadow: the rule counts and never denies. Its fail policy is Open, whatever OnStoreError says.
+	Shadow bool
 	// Deadline until the fail policy answers; 0 leaves it to the agent.
 	Deadline time.Duration
 }

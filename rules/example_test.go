@@ -55,7 +55,7 @@ rules:
 	// Output:
 	// 2 problems, the first in line 6
 	// rules: rules.yaml:6:12: requests: "0.1" is not a whole number; write digits alone, and for a slow rate a longer period, such as 1/10s
-	// rules: rules.yaml:7:5: unknown field "bursts" in a rule; the fields are name, match, limit, unlimited, algorithm, mode, on_store_error, deadline, split, shadow, allowance
+	// rules: rules.yaml:7:5: unknown field "bursts" in a rule; the fields are name, match, limit, unlimited, algorithm, mode, on_store_error, deadline, split, shadow, allowance, label, replaces
 }
 
 func ExamplePattern_String() {

@@ -15,7 +15,7 @@ var rewrite = flag.Bool("rewrite", false, "write what Parse says into the testda
 // characters that an editor would not keep.
 func TestGolden(t *testing.T) {
 	escapes := strings.NewReplacer("<TAB>", "\t", "<CR>", "\r", "<NUL>", "\x00", "<FF>", "\xff", "<BOM>", "\ufeff", "<NONL>\n", "",
-		"<129>", strings.Repeat("n", 129), "<1025>", strings.Repeat("v", 1025), "<65 [>", strings.Repeat("[", 65), "<99 ->", strings.Repeat("- ", 99))
+		"<128>", strings.Repeat("n", 128), "<129>", strings.Repeat("n", 129), "<1025>", strings.Repeat("v", 1025), "<65 [>", strings.Repeat("[", 65), "<99 ->", strings.Repeat("- ", 99))
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no testdata: %v", err)

@@ -39,9 +39,11 @@ func (p *parser) option(r *Rule, f *field) {
 	case "split":
 		r.NoSplit = p.choose(f, "", "", "auto", "off") == "off"
 	case "shadow":
-		if p.flag(f) {
-			p.Unsupported(f.Value.Pos, "shadow: true", "leave it out and the rule enforces, or remove the rule")
-		}
+		r.Shadow = p.flag(f)
+	case "label":
+		r.Label = p.label(f, MaxName)
+	case "replaces":
+		p.readReplaces(r, f)
 	}
 }
 

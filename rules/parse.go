@@ -19,12 +19,14 @@ const (
 	MaxValue = 1024
 	// MaxMatch bounds the entries that a rule matches.
 	MaxMatch = 16
+	// MaxReplaces bounds the rules that a rule replaces.
+	MaxReplaces = 64
 )
 
 // Fields of the mappings in a file. did-you-mean chooses from these lists.
 var (
-	fileFields  = []string{"domain", "rules"}
-	ruleFields  = []string{"name", "match", "limit", "unlimited", "algorithm", "mode", "on_store_error", "deadline", "split", "shadow", "allowance"}
+	fileFields  = []string{"domain", "rules", "matching"}
+	ruleFields  = []string{"name", "match", "limit", "unlimited", "algorithm", "mode", "on_store_error", "deadline", "split", "shadow", "allowance", "label", "replaces"}
 	matchFields = []string{"key", "value"}
 	limitFields = []string{"requests", "per", "burst"}
 )
@@ -39,11 +41,13 @@ func Parse(file string, text []byte) (*Set, error) {
 	}
 	if top := p.File.Parse(text); top != nil {
 		p.top(top)
+		p.finish()
 	}
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	return &Set{rules: p.rules, domains: map[string]*domain{p.domain: {root: p.root, byName: p.byName}}}, nil
+	return &Set{rules: p.rules, replaces: len(p.replaces) > 0,
+		domains: map[string]*domain{p.domain: {root: p.root, byName: p.byName, envoy: p.envoy}}}, nil
 }
 
 // parser turns the values of a file into rules. It goes on after an error, to
@@ -57,6 +61,9 @@ type parser struct {
 	root   node
 	byName map[string]*Rule
 	texts  map[string]string // one copy of each text, so that rules do not keep the file's
+	// envoy: matching is that of envoyproxy/ratelimit.
+	envoy    bool
+	replaces []reference
 }
 
 // Short names for what this package says a lot.
@@ -75,7 +82,8 @@ func (p *parser) top(v *value) {
 	case v.Kind != strictyaml.Map:
 		p.Failf(v.Pos, `a rules file is made of "domain: NAME" and "rules:"`)
 		return
-	case p.envoy(v):
+	case isEnvoy(v):
+		p.envoyTop(v)
 		return
 	}
 	for f := range p.Fields(v, "a rules file", fileFields) {
@@ -84,6 +92,8 @@ func (p *parser) top(v *value) {
 			name = f
 		case "rules":
 			rules = f
+		case "matching":
+			p.envoy = p.choose(f, "", "", "specific", "envoy") == "envoy"
 		}
 	}
 	if name == nil {
@@ -101,18 +111,6 @@ func (p *parser) top(v *value) {
 			p.rule(&rules.Value.Items[i])
 		}
 	}
-}
-
-// envoy refuses a file in the form of envoyproxy/ratelimit, and reports whether it is one.
-func (p *parser) envoy(v *value) bool {
-	for i := range v.Fields {
-		if f := &v.Fields[i]; f.Key == "descriptors" {
-			p.Unsupported(f.KeyPos, `"descriptors", the form of envoyproxy/ratelimit,`,
-				`write "rules:" and a list of rules, each with name, match and limit`)
-			return true
-		}
-	}
-	return false
 }
 
 // rule reads one rule and adds it to the others.
@@ -170,9 +168,14 @@ func (p *parser) name(r *Rule, v *value, f *field) {
 	if r.Name == "" {
 		return // reported
 	}
+	p.register(r, f.Value.Pos)
+}
+
+// register takes up a rule that has its name, which stands at a place.
+func (p *parser) register(r *Rule, at pos) {
 	r.Root = limit.AppendPart(limit.AppendPart(nil, r.Domain), r.Name)
 	if first := p.byName[r.Name]; first != nil {
-		p.Failf(f.Value.Pos, "the rule in line %d is called %s too; give this one a name of its own", p.line(first), strictyaml.Show(r.Name))
+		p.Failf(at, "the rule in line %d is called %s too; give this one a name of its own", p.line(first), strictyaml.Show(r.Name))
 		return
 	}
 	p.byName[r.Name] = r
@@ -195,9 +198,6 @@ func (p *parser) match(r *Rule, v *value, f *field) {
 	r.Match = make([]Pattern, len(f.Value.Items))
 	for i := range r.Match {
 		r.Match[i] = p.pattern(&f.Value.Items[i])
-		if r.Match[i].Fit != Exactly {
-			r.Vary = append(r.Vary, i)
-		}
 	}
 	if p.Count() > known {
 		return

@@ -31,6 +31,13 @@ type Rule struct {
 	NoSplit bool
 	// Whole is the rule of which this is a data center's portion; nil if it is the rule as written. See Written.
 	Whole *Rule
+	// Empty says that an Any pattern of the rule fits the empty value too: its domain matches as
+	// envoyproxy/ratelimit does.
+	Empty bool
+	// Label is another name, by which other rules may replace this one; "" for none. Several may share it.
+	Label string
+	// Replaces are names and labels of rules that do not count for a request to which this one applies.
+	Replaces []string
 }
 
 // Fit is how a pattern compares values. The zero value is Any.
@@ -53,7 +60,8 @@ type Pattern struct {
 	Value string
 }
 
-// Fits reports whether the value of an entry with the pattern's key fits.
+// Fits reports whether the value of an entry with the pattern's key fits. Where domains match as
+// envoyproxy/ratelimit does, Any fits the empty value too (Rule.Empty).
 func (p Pattern) Fits(value string) bool {
 	switch p.Fit {
 	case Exactly:
@@ -80,12 +88,23 @@ func (p Pattern) String() string {
 type Set struct {
 	rules   []*Rule
 	domains map[string]*domain
+	// replaces: some rule replaces others.
+	replaces bool
 }
 
 // domain has the rules of one domain. A file has one; a Set is ready for more.
 type domain struct {
 	root   node
 	byName map[string]*Rule
+	// envoy: matching is that of envoyproxy/ratelimit, see node.follow.
+	envoy bool
+}
+
+func (of *domain) match(d Descriptor) *Rule {
+	if of.envoy {
+		return of.root.follow(d)
+	}
+	return of.root.match(d)
 }
 
 // Match is the most specific rule for a descriptor, or nil if none applies.
@@ -100,8 +119,11 @@ func (s *Set) Match(domain string, d Descriptor) *Rule {
 	if of == nil {
 		return nil
 	}
-	return of.root.match(d)
+	return of.match(d)
 }
+
+// Replaces reports whether some rule of the set replaces others. Without one, nobody needs to look.
+func (s *Set) Replaces() bool { return s != nil && s.replaces }
 
 // Rule is the rule of that name, or nil.
 func (s *Set) Rule(domain, name string) *Rule {
@@ -114,6 +136,9 @@ func (s *Set) Rule(domain, name string) *Rule {
 	}
 	return of.byName[name]
 }
+
+// Has reports whether the set knows a domain.
+func (s *Set) Has(domain string) bool { return s != nil && s.domains[domain] != nil }
 
 // Rules are all rules in the order of the file. The slice is the caller's.
 func (s *Set) Rules() []*Rule {

@@ -41,6 +41,18 @@ func describe(r *Rule) string {
 	if r.NoSplit {
 		b.WriteString(" unsplit")
 	}
+	if r.Shadow {
+		b.WriteString(" shadow")
+	}
+	if r.Empty {
+		b.WriteString(" empty too")
+	}
+	if r.Label != "" {
+		fmt.Fprintf(&b, " label %q", r.Label)
+	}
+	if r.Replaces != nil {
+		fmt.Fprintf(&b, " replaces %q", r.Replaces)
+	}
 	return b.String()
 }
 

@@ -55,6 +55,39 @@ func (n *node) match(d Descriptor) *Rule {
 	return nil
 }
 
+// follow is match as envoyproxy/ratelimit does it: at each entry the most specific pattern that fits is
+// chosen, and there is no way back from it. An Any pattern fits the empty value too.
+//
+// Hot path: 0 allocations, no lock, 1 + 2 map look-ups for each entry, more only for prefixes.
+func (n *node) follow(d Descriptor) *Rule {
+	for i := range d {
+		b := n.next[d[i].Key]
+		if b == nil {
+			return nil
+		}
+		if n = b.choose(d[i].Value); n == nil {
+			return nil
+		}
+	}
+	return n.rule
+}
+
+// choose is the node behind the most specific pattern that fits, nil if none does.
+func (b *branch) choose(value string) *node {
+	if next := b.exact[value]; next != nil {
+		return next
+	}
+	for _, size := range b.sizes {
+		if size > len(value) {
+			continue
+		}
+		if next := b.prefix[value[:size]]; next != nil {
+			return next
+		}
+	}
+	return b.any
+}
+
 // insert adds a rule. If a rule with the same patterns is there, it returns
 // that and changes nothing.
 func (n *node) insert(r *Rule) (same *Rule) {

@@ -4,6 +4,8 @@ package telemetry
 const (
 	Checks      = "spillgate_checks_total"
 	ChecksLocal = "spillgate_checks_local_total"
+	// ShadowDenied has a series for each shadow rule that would have denied.
+	ShadowDenied = "spillgate_shadow_denied_total"
 
 	HotBuckets        = "spillgate_hot_buckets"
 	HotBucketsChanged = "spillgate_hot_buckets_changed_total"
@@ -104,6 +106,9 @@ type Metric struct {
 	Labels []string
 	// Help is the line that Prometheus shows.
 	Help string
+	// Steady counters are kept in one place, so that they never fall while their series lives; a series that comes back after its
+	// rule was gone begins at 0 again. The others are put together, see floor.
+	Steady bool
 	// Buckets of a histogram: the upper bounds, without the last, infinite one.
 	Buckets []float64
 }
@@ -121,6 +126,8 @@ var Metrics = []Metric{
 		Help: "Checks decided."},
 	{Name: ChecksLocal, Kind: Counter, Unit: "{check}", Labels: []string{AttrOutcome, AttrSource},
 		Help: "Those of them that a lease decided, or the memory of denials, without a claim to the store."},
+	{Name: ShadowDenied, Kind: Counter, Unit: "{descriptor}", Labels: []string{AttrDomain, AttrRule}, Steady: true,
+		Help: "Descriptors of checks that a shadow rule would have denied. Absent for rules that would have denied none."},
 
 	{Name: HotBuckets, Kind: Gauge, Unit: "{bucket}",
 		Help: "Buckets that are hot now: this agent decides on them from leases."},

@@ -70,7 +70,7 @@ type decided struct {
 // them, the first denial of a process would be no increase to Prometheus, and an
 // alarm on store_open would miss it.
 var always = []decided{
-	{true, limit.OK}, {false, limit.OverLimit}, {false, limit.Never}, {true, limit.NoRule}, {true, limit.Unlimited},
+	{true, limit.OK}, {false, limit.OverLimit}, {false, limit.Never}, {true, limit.ShadowOver}, {true, limit.NoRule}, {true, limit.Unlimited},
 	{true, limit.StoreOpen}, {false, limit.StoreClosed}, {true, limit.Overloaded}, {false, limit.Overloaded},
 }
 
@@ -119,6 +119,7 @@ func (r *Reading) show(l *labels, see seeFunc) {
 	r.showLeases(l, see)
 	r.showSplits(l, see)
 	r.showActive(see)
+	r.showShadow(see)
 
 	b := &r.Agent.Batcher
 	see(StoreUp, oneIf(r.StoreUp))
@@ -163,6 +164,19 @@ func (r *Reading) showChecks(l *labels, see seeFunc) {
 	}
 }
 
+// showShadow reports what shadow rules would have denied, of those that would have denied most.
+func (r *Reading) showShadow(see seeFunc) {
+	all := r.Agent.Shadow
+	if len(all) > mostRules {
+		all = slices.Clone(all)
+		slices.SortStableFunc(all, func(x, y agent.ShadowDenied) int { return cmp.Compare(y.Denied, x.Denied) })
+		all = all[:mostRules]
+	}
+	for _, s := range all {
+		see(ShadowDenied, count(s.Denied), newSeries(AttrDomain, s.Domain, AttrRule, s.Rule))
+	}
+}
+
 // showLeases reports what was decided without the store, and with what. All of it is there from
 // the start, with 0.
 func (r *Reading) showLeases(l *labels, see seeFunc) {
@@ -196,7 +210,7 @@ func (r *Reading) showSplits(l *labels, see seeFunc) {
 	see(SplitOverflows, count(s.Overflow))
 }
 
-// mostRules is for how many rules active buckets are shown: a rules file may have many thousands.
+// mostRules is for how many rules active buckets and shadow denials are shown: a rules file may have many thousands.
 const mostRules = 500
 
 // showActive reports the active buckets of the rules that have most.

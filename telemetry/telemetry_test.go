@@ -52,6 +52,7 @@ func full() Reading {
 		Agent: agent.Stats{
 			Checks: []agent.Count{{Admitted: true, Reason: limit.OK, Checks: 11}, {Reason: limit.OverLimit, Checks: 12},
 				{Admitted: true, Reason: limit.ShadowOver, Checks: 13}},
+			Shadow: []agent.ShadowDenied{{Domain: "d", Rule: "quiet", Denied: 14}},
 			Batcher: batcher.Stats{Calls: 21, Entries: 22, Claims: 23, NotRun: 24, Unknown: 25, Damaged: 26,
 				Overloaded: 27, GivenUp: 28, Refunded: 29, Waiting: 30},
 			Leases: lease.Stats{
@@ -82,6 +83,7 @@ func TestValues(t *testing.T) {
 		`spillgate_checks_total{outcome="denied",reason="over_limit"} 12`,
 		`spillgate_checks_total{outcome="admitted",reason="shadow"} 13`,
 		`spillgate_checks_total{outcome="admitted",reason="store_open"} 0`,
+		`spillgate_shadow_denied_total{domain="d",rule="quiet"} 14`,
 		`spillgate_checks_local_total{outcome="admitted",source="lease"} 52`,
 		`spillgate_checks_local_total{outcome="denied",source="lease"} 53`,
 		`spillgate_checks_local_total{outcome="denied",source="memory"} 43`,
@@ -147,6 +149,7 @@ func TestSeriesBeforeTheyCount(t *testing.T) {
 	text := scrape(t, tel)
 	for _, want := range []string{
 		`spillgate_checks_total{outcome="denied",reason="over_limit"} 0`,
+		`spillgate_checks_total{outcome="admitted",reason="shadow"} 0`,
 		`spillgate_checks_local_total{outcome="admitted",source="lease"} 0`,
 		`spillgate_checks_local_total{outcome="denied",source="lease"} 0`,
 		`spillgate_checks_local_total{outcome="denied",source="memory"} 0`,
@@ -205,6 +208,24 @@ func TestActiveOfManyRules(t *testing.T) {
 	}
 	if active[0].Buckets != 0 {
 		t.Error("the reading was sorted, and it is not ours")
+	}
+}
+
+// TestShadowOfManyRules: of many shadow rules those are shown that would have denied most, and one that was gone begins anew.
+func TestShadowOfManyRules(t *testing.T) {
+	tel := newTelemetry(t)
+	var all []agent.ShadowDenied
+	for i := range 3 * mostRules {
+		all = append(all, agent.ShadowDenied{Domain: "d", Rule: fmt.Sprintf("r%04d", i), Denied: uint64(i)})
+	}
+	tel.Observe(func() Reading { return Reading{Agent: agent.Stats{Shadow: all}} })
+	text := scrape(t, tel)
+	if n := strings.Count(text, "\nspillgate_shadow_denied_total{"); n != mostRules || strings.Contains(text, `rule="r0000"`) {
+		t.Errorf("%d series, want %d, of the largest", n, mostRules)
+	}
+	all = []agent.ShadowDenied{{Domain: "d", Rule: "r1499", Denied: 1}}
+	if want := `spillgate_shadow_denied_total{domain="d",rule="r1499"} 1`; !strings.Contains(scrape(t, tel), want) {
+		t.Errorf("no line %s", want)
 	}
 }
 

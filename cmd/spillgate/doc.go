@@ -26,6 +26,7 @@
 //	store.go, rules.go   the two stores as one; the rules file and its reloads
 //	admin.go             health, metrics, profiles, the API of package dashboard
 //	check.go, version.go one command each
+//	rules_*.go           the command rules and what is below it
 //	bench.go             the command bench, which drives bench/
 //	config/              the configuration file and the flags
 //

@@ -49,9 +49,6 @@ func newRoot() *cobra.Command {
 // laterCommands are documented, and come with a later version.
 var laterCommands = []string{"top", "plan"}
 
-// laterRules are those of the command rules.
-var laterRules = []string{"push", "show", "history", "diff", "rollback", "explain"}
-
 // comesLater refuses a later command before its flags are read, which this version does not know.
 func comesLater(args []string) error {
 	name := ""

@@ -9,34 +9,24 @@ import (
 	"github.com/spillgate/spillgate/rules"
 )
 
-// newRulesCommand is the parent of what works on rules files.
-func newRulesCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "rules",
-		Short:   "Check rules and see what they promise",
-		Example: "  spillgate rules lint rules.yaml",
-		Args:    usage(noCommand),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.SuggestionsMinimumDistance = 2
-	cmd.AddCommand(newLintCommand())
-	return cmd
-}
-
 func newLintCommand() *cobra.Command {
 	var o boundOptions
+	native := false
 	cmd := &cobra.Command{
 		Use:   "lint [flags] FILE",
 		Short: "Check a rules file, and print what its rules promise",
-		Long: "Check a rules file, and print for each rule how much one of its buckets admits\n" +
-			"at most, in one data center and in all. Exit status: 0, or 2 for a mistake.",
-		Example: "  spillgate rules lint --agents 20 --dcs 3 rules.yaml",
-		Args:    usage(oneFile),
+		Long: "Check a rules file, ours or one of envoyproxy/ratelimit, and print for each rule how\n" +
+			"much one of its buckets admits at most, in one data center and in all.\n" +
+			"Exit status: 0, or 2 for a mistake.",
+		Example: "  spillgate rules lint --agents 20 --dcs 3 rules.yaml\n" +
+			"  spillgate rules lint --as-native ratelimit.yaml > rules.yaml",
+		Args: usage(oneFile),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return lint(cmd.OutOrStdout(), &o, args[0])
+			return lint(cmd.OutOrStdout(), &o, args[0], native)
 		},
 	}
 	o.bind(cmd.Flags())
+	cmd.Flags().BoolVar(&native, "as-native", false, "print the rules as a file of our own form instead")
 	return cmd
 }
 
@@ -49,9 +39,13 @@ func oneFile(_ *cobra.Command, args []string) error {
 }
 
 // lint reads a file as an agent would. Its mistakes are the error.
-func lint(out io.Writer, o *boundOptions, file string) error {
+func lint(out io.Writer, o *boundOptions, file string, native bool) error {
 	set, err := rules.Load(file)
-	if err != nil {
+	switch {
+	case err != nil:
+		return err
+	case native:
+		_, err = io.WriteString(out, set.Native())
 		return err
 	}
 	return printBounds(out, o, file, set)

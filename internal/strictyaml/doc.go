@@ -4,6 +4,7 @@
 //	text
 //	  |  File.Parse                                                     [1]
 //	  |    checkText   UTF-8, control characters, size, marks            (text.go)
+//	  |    readPlain   texts that are written plainly: done              (plain.go)
 //	  |    go.yaml.in/yaml/v4, with limits, without anchors              (parse.go)
 //	  |    convert     its nodes -> ours; keys twice, tags, merge keys   (parse.go)
 //	Node

@@ -38,6 +38,7 @@ func check(t *testing.T, text string) {
 		return
 	}
 	checkNode(t, text, lines, root)
+	checkPlain(t, strings.TrimPrefix(text, "\ufeff"))
 	again := &File{Package: "p", MaxSize: 1 << 24}
 	same := again.Parse([]byte(json(root)))
 	if same == nil {
@@ -85,7 +86,7 @@ func checkNode(t *testing.T, text string, lines []string, n *Node) {
 // FuzzParse holds that what is read stands where it says, and means the same when it is
 // written plainly.
 func FuzzParse(f *testing.F) {
-	for _, s := range seeds {
+	for _, s := range append(plainly, seeds...) {
 		f.Add(s)
 	}
 	f.Fuzz(check)

@@ -69,6 +69,9 @@ func (f *File) Parse(text []byte) *Node {
 	if !f.checkText(src) {
 		return nil
 	}
+	if root, ok := readPlain(src); ok {
+		return root
+	}
 	f.end = posAt(src, len(src))
 	doc, err := load(src)
 	if err != nil {

@@ -61,6 +61,7 @@ rules:
   - {name: closed, match: [{key: closed}], limit: 10/s, on_store_error: closed}
   - {name: banned, match: [{key: banned}], limit: 0/s}
   - {name: vip, match: [{key: vip}], unlimited: true}
+  - {name: quiet, match: [{key: quiet}], limit: 1/s, shadow: true}
 `
 
 // door is a server that serves one listener.
