@@ -35,6 +35,7 @@ type Rule struct {
 	// Hashed: the values that the rule matches are hashes, for keys are not to be shown.
 	Hashed    bool   `json:"hashed"`
 	Unlimited bool   `json:"unlimited"`
+	Shadow    bool   `json:"shadow"` // it counts, and denies nothing
 	Algorithm string `json:"algorithm"`
 	Mode      string `json:"mode"`
 	// Written is the limit in the file, Enforced what this data center takes of it. Both are nil if the rule is unlimited.
@@ -44,7 +45,7 @@ type Rule struct {
 	OnStoreError string  `json:"on_store_error"`
 	Deadline     float64 `json:"deadline_seconds"`
 	Split        string  `json:"split"`
-	// Bound of each of the rule's buckets in this data center; nil if the rule is unlimited.
+	// Bound of each of the rule's buckets in this data center; nil if the rule is unlimited or a shadow.
 	Bound *Bound `json:"bound"`
 }
 
@@ -99,7 +100,7 @@ type fleet interface {
 // rule shows a rule that so many agents enforce.
 func (c *Config) rule(r *rules.Rule, agents int) Rule {
 	shown := Rule{
-		Domain: r.Domain, Name: r.Name, Match: []Pattern{}, Hashed: c.Redact != nil, Unlimited: r.Unlimited,
+		Domain: r.Domain, Name: r.Name, Match: []Pattern{}, Hashed: c.Redact != nil, Unlimited: r.Unlimited, Shadow: r.Shadow,
 		Algorithm: "token_bucket", // there is no other yet
 		Mode:      r.Mode.String(), Written: LimitOf(r.Written()), Enforced: LimitOf(r),
 		OnStoreError: c.OnStoreError.String(), Deadline: c.Deadline.Seconds(), Split: "auto",

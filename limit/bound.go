@@ -19,10 +19,10 @@ type Bound struct {
 }
 
 // Bound is that of the rule, as one data center with so many agents enforces it. limited is false of a rule that promises
-// nothing, being unlimited.
+// nothing: an unlimited one, or one that is a shadow.
 func (r *Rule) Bound(agents int) (b Bound, limited bool) {
 	switch {
-	case r.Unlimited:
+	case r.Unlimited, r.Shadow:
 		return b, false
 	case r.Terms == nil:
 		return b, true

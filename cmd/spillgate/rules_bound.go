@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -74,14 +75,16 @@ type bounds struct {
 	Rules       []bound              `json:"rules"`
 }
 
-// bound is what is promised of a rule. Of an unlimited one all but the name is nil or empty.
+// bound is what is promised of a rule.
 type bound struct {
 	Domain   string           `json:"domain"`
 	Name     string           `json:"name"`
-	Mode     string           `json:"mode"`
-	Written  *dashboard.Limit `json:"written"`
+	Match    string           `json:"match"`    // as arguments of explain
+	Mode     string           `json:"mode"`     // empty if it is unlimited
+	Shadow   bool             `json:"shadow"`   // it denies nothing
+	Written  *dashboard.Limit `json:"written"`  // nil if it is unlimited
 	Enforced *dashboard.Limit `json:"enforced"` // by each data center
-	Each     *dashboard.Bound `json:"bound"`    // of each data center
+	Each     *dashboard.Bound `json:"bound"`    // of each data center; nil if nothing is promised
 	All      *dashboard.Bound `json:"bound_all"`
 }
 
@@ -98,9 +101,11 @@ func printBounds(out io.Writer, o *boundOptions, file string, set *rules.Set) er
 	}
 	b := bounds{File: file, Agents: o.agents, Datacenters: o.dcs, Datacenter: dc, Rules: []bound{}}
 	for _, r := range here.Rules() {
-		one := bound{Domain: r.Domain, Name: r.Name, Written: dashboard.LimitOf(r.Written()), Enforced: dashboard.LimitOf(r), Each: dashboard.BoundOf(r, o.agents)}
-		if each, limited := r.Bound(o.agents); limited {
+		one := bound{Domain: r.Domain, Name: r.Name, Match: matchText(r), Shadow: r.Shadow, Written: dashboard.LimitOf(r.Written()), Enforced: dashboard.LimitOf(r), Each: dashboard.BoundOf(r, o.agents)}
+		if !r.Unlimited {
 			one.Mode = r.Mode.String()
+		}
+		if each, limited := r.Bound(o.agents); limited {
 			one.All = dashboard.ShowBound(each.Times(o.dcs), r.Written().Rate.Period)
 		}
 		b.Rules = append(b.Rules, one)
@@ -141,25 +146,35 @@ func (b *bounds) print(out io.Writer) error {
 
 // table has a row for each rule, with the columns that say something.
 func (b *bounds) table() [][]string {
-	rows := [][]string{{"RULE", "MODE", "LIMIT", "ENFORCED", "ONE DATA CENTER", fmt.Sprintf("ALL %d", b.Datacenters)}}
+	rows := [][]string{{"RULE", "MATCH", "MODE", "LIMIT", "ENFORCED", "ONE DATA CENTER", fmt.Sprintf("ALL %d", b.Datacenters)}}
 	for i := range b.Rules {
-		row := []string{b.Rules[i].Name, "-", "unlimited", "unlimited", "no bound", "no bound"}
-		if r := &b.Rules[i]; r.Each != nil {
-			row = []string{r.Name, r.Mode, r.Written.Text, r.Enforced.Text, r.Each.Text, r.All.Text}
-		}
-		rows = append(rows, row)
+		rows = append(rows, b.Rules[i].row())
 	}
 	for i, row := range rows {
 		switch {
 		case b.Datacenters > 1:
 		case b.Datacenter.Portion < 1:
-			rows[i] = row[:5]
+			rows[i] = row[:6]
 		default:
-			rows[i] = slices.Delete(row[:5], 3, 4)
+			rows[i] = slices.Delete(row[:6], 4, 5)
 		}
 	}
-	if len(rows[0]) == 4 {
-		rows[0][3] = "AT MOST"
+	if len(rows[0]) == 5 {
+		rows[0][4] = "AT MOST"
 	}
 	return rows
+}
+
+func (r *bound) row() []string {
+	row := []string{r.Name, r.Match, cmp.Or(r.Mode, "-"), "unlimited", "unlimited", "no bound", "no bound"}
+	if r.Shadow {
+		row[2] += ", shadow"
+	}
+	if r.Written != nil {
+		row[3], row[4] = r.Written.Text, r.Enforced.Text
+	}
+	if r.Each != nil {
+		row[5], row[6] = r.Each.Text, r.All.Text
+	}
+	return row
 }

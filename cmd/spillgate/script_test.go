@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -23,6 +24,8 @@ import (
 	"github.com/spillgate/spillgate/internal/redistest"
 	"github.com/spillgate/spillgate/sidecar/socket"
 )
+
+var updateScripts = flag.Bool("scripts.update", false, "write what is printed now into the scripts; look at the difference")
 
 // scriptPatience bounds every wait of a script. It only decides how soon a hopeless one gives up.
 const scriptPatience = 30 * time.Second
@@ -47,6 +50,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
+		UpdateScripts:       *updateScripts,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"run": runAndCompare, "start": startProgram, "await": awaitLog, "signal": sendSignal, "exits": awaitExit,
 			"get": getHTTP, "follow": followHTTP, "throttle": throttle, "stall": stall, "redis": startRedis,
