@@ -71,3 +71,46 @@ func BenchmarkMatch(b *testing.B) {
 		}
 	}
 }
+
+// envoyText is a file of n limits as envoyproxy/ratelimit has them: for a route and each user, with some of their own.
+func envoyText(n int) string {
+	var b strings.Builder
+	b.WriteString("domain: api\ndescriptors:\n")
+	for i := range n / 2 {
+		fmt.Fprintf(&b, `  - key: route
+    value: /v1/orders/%d
+    descriptors:
+      - key: user
+        rate_limit:
+          unit: second
+          requests_per_unit: 100
+      - key: user
+        value: vip
+        rate_limit:
+          unit: minute
+          requests_per_unit: 10000
+`, i)
+	}
+	return b.String()
+}
+
+func BenchmarkEnvoy(b *testing.B) {
+	const n = 10_000
+	text := []byte(envoyText(n))
+	b.Run(fmt.Sprintf("op=parse/rules=%d", n), func(b *testing.B) {
+		b.SetBytes(int64(len(text)))
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := Parse("", text); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	s, of := mustParse(b, string(text)), d("route", "/v1/orders/7", "user", "42")
+	b.Run(fmt.Sprintf("op=match/rules=%d", n), func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			matched = s.Match("api", of)
+		}
+	})
+}

@@ -293,9 +293,15 @@ func TestDocs(t *testing.T) {
 		if r := s.Rule("api", "exports"); r != nil && (!r.NoSplit || s.Rule("api", "per-user").NoSplit) {
 			t.Error("of the viral buckets, exports is to stay whole, and per-user need not")
 		}
+		if s.Has("edge") {
+			internal, bob := s.Match("edge", d("tenant", "internal")), s.Match("edge", d("tenant", "internal", "user", "bob"))
+			if internal == nil || !internal.Unlimited || bob != nil {
+				t.Errorf("the internal tenant falls under %v, its users under %v", internal, bob)
+			}
+		}
 	}
-	if len(examples) != 5 {
-		t.Errorf("%d examples, want 5", len(examples))
+	if len(examples) != 8 {
+		t.Errorf("%d examples, want 8", len(examples))
 	}
 }
 

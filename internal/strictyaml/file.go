@@ -1,6 +1,7 @@
 package strictyaml
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"iter"
@@ -33,7 +34,12 @@ func ReadFile(path string, most int) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, int64(most)+1))
+	var text bytes.Buffer
+	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+		text.Grow(int(min(info.Size(), int64(most))) + bytes.MinRead + 1)
+	}
+	_, err = text.ReadFrom(io.LimitReader(f, int64(most)+1))
+	return text.Bytes(), err
 }
 
 // Failf reports a problem. What else was reported does not matter: Err sorts.
