@@ -13,6 +13,7 @@ import (
 	"github.com/spillgate/spillgate/agent"
 	"github.com/spillgate/spillgate/agent/split"
 	"github.com/spillgate/spillgate/limit"
+	"github.com/spillgate/spillgate/rules"
 )
 
 // Config of an API. The zero value of each field stands for its default.
@@ -25,6 +26,8 @@ type Config struct {
 	// Redact, if set, has hashes shown in place of keys, everywhere, and is the secret that keys them; ok is false
 	// while there is none.
 	Redact func() (secret *limit.Secret, ok bool)
+	// Rules, if set, says which rules are in force.
+	Rules func() rules.Status
 }
 
 // Agent is what is shown; an *agent.Agent.
@@ -126,7 +129,11 @@ func (a *API) Handler() http.Handler {
 	mux.HandleFunc("/api/v1/splits", reads(func(w http.ResponseWriter, _ *http.Request) { show(w, a.splits(time.Now())) }))
 	mux.HandleFunc("/api/v1/stats", reads(func(w http.ResponseWriter, _ *http.Request) {
 		stats := a.agent.Stats()
-		show(w, showStats(&stats))
+		shown := showStats(&stats)
+		if a.cfg.Rules != nil {
+			shown.Rules = showRules(a.cfg.Rules())
+		}
+		show(w, shown)
 	}))
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		fail(w, http.StatusNotFound, "there is no such page; there are /api/v1/events, /api/v1/splits and /api/v1/stats")

@@ -42,12 +42,12 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.Version = versionLine()
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(newAgentCommand(), newCheckCommand(), newBenchCommand(), newVersionCommand())
+	root.AddCommand(newAgentCommand(), newCheckCommand(), newRulesCommand(), newBenchCommand(), newVersionCommand())
 	return root
 }
 
 // laterCommands are documented, and come with a later version.
-var laterCommands = []string{"top", "plan", "rules"}
+var laterCommands = []string{"top", "plan"}
 
 // comesLater refuses a later command before its flags are read, which this version does not know.
 func comesLater(args []string) error {

@@ -213,7 +213,7 @@ func (f *File) listen() *sightings {
 	}
 	if err != nil {
 		f.cfg.Logger.Warn("the rules file is looked at from time to time only: its directory cannot be watched",
-			"file", f.cfg.Path, "every", f.cfg.Poll, "error", err)
+			"file", f.cfg.Path, "every", f.cfg.Poll.String(), "error", err)
 	}
 	return s
 }

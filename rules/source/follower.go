@@ -155,7 +155,7 @@ func (f *Follower) listen(ctx context.Context) {
 			return
 		}
 		if !told {
-			f.cfg.Logger.Warn("pushes of rules are not heard of; the store is looked at instead", "every", f.cfg.TTL, "error", err)
+			f.cfg.Logger.Warn("pushes of rules are not heard of; the store is looked at instead", "every", f.cfg.TTL.String(), "error", err)
 			told = true
 		}
 		if began {
