@@ -433,3 +433,33 @@ func TestPushWithoutAnswer(t *testing.T) {
 		t.Errorf("again: %+v", got)
 	}
 }
+
+// TestRulesRights: the rights that docs/configuration.md names are enough for who follows, and for who pushes.
+func TestRulesRights(t *testing.T) {
+	srv := redistest.Start(t,
+		redistest.WithUser("follower", "secret", "~sg:*", "resetchannels", "&sg:*", "+ping", "+hmget", "+hget", "+subscribe"),
+		redistest.WithUser("pusher", "secret", "~sg:*", "resetchannels", "&sg:*", "+ping", "+eval", "+hmget", "+hget", "+hgetall", "+hset", "+hdel", "+hkeys",
+			"+hstrlen", "+publish"))
+	follower, pusher := openRules(t, "redis://follower:secret@"+srv.Addr()), openRules(t, "redis://pusher:secret@"+srv.Addr())
+	heard := follower.followAll(t)
+	wantHeard(t, heard, 0)
+	for i := range 2 {
+		if p := mustPush(t, pusher, Draft{Text: ruleText(i + 1)}); !p.Announced {
+			t.Errorf("%+v", p)
+		}
+	}
+	wantHeard(t, heard, 1)
+	wantHeard(t, heard, 2)
+	if v, err := follower.Version(t.Context(), 2); err != nil || string(v.Text) != string(ruleText(2)) {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if _, err := pusher.Rollback(t.Context(), 1, "", ""); err != nil {
+		t.Error(err)
+	}
+	if all, err := pusher.History(t.Context()); err != nil || len(all) != 3 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if _, err := follower.Push(t.Context(), Draft{Text: ruleText(9)}); err == nil || !strings.Contains(err.Error(), "(allow EVAL, ") {
+		t.Errorf("a follower that pushes: %v", err)
+	}
+}

@@ -165,16 +165,20 @@ func showPushed(out io.Writer, p redisshard.Pushed, asJSON bool) error {
 			Rules     int   `json:"rules"`
 		}{p.Number, p.Before, p.New, p.Announced, p.Rules})
 	}
+	before := "none"
+	if p.Before > 0 {
+		before = fmt.Sprintf("version %d", p.Before)
+	}
 	var err error
 	switch {
 	case !p.New:
 		_, err = fmt.Fprintf(out, "nothing to do: version %d, which is in force, has the same text\n", p.Number)
 	case !p.Announced:
-		_, err = fmt.Fprintf(out, "version %d is in force, rules %d (before: version %d)\n"+
+		_, err = fmt.Fprintf(out, "version %d is in force, rules %d (before: %s)\n"+
 			"It could not be announced: agents find it within their rules.cache_ttl. Allow PUBLISH on &sg:* to the user to have it at once.\n",
-			p.Number, p.Rules, p.Before)
+			p.Number, p.Rules, before)
 	default:
-		_, err = fmt.Fprintf(out, "version %d is in force, rules %d (before: version %d)\n", p.Number, p.Rules, p.Before)
+		_, err = fmt.Fprintf(out, "version %d is in force, rules %d (before: %s)\n", p.Number, p.Rules, before)
 	}
 	return err
 }

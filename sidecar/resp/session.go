@@ -188,6 +188,9 @@ func info(c *conn, _ [][]byte) {
 	fmt.Fprintf(&b, "\r\n# Clients\r\nconnected_clients:%d\r\nmaxclients:%d\r\n", st.Connections, s.cfg.MaxConns)
 	fmt.Fprintf(&b, "\r\n# Stats\r\ntotal_connections_received:%d\r\nrejected_connections:%d\r\nprotocol_errors:%d\r\n",
 		st.Accepted, st.Refused, st.ProtocolErrors)
+	if s.cfg.Rules != nil {
+		writeRules(&b, s.cfg.Agent.Rules().Len(), s.cfg.Rules())
+	}
 	fmt.Fprintf(&b, "\r\n# Checks\r\n")
 	for _, n := range of.Checks {
 		outcome := "denied"
@@ -202,9 +205,6 @@ func info(c *conn, _ [][]byte) {
 	}
 	writeLeases(&b, &of)
 	s.writeSplits(&b, &of)
-	if s.cfg.Rules != nil {
-		writeRules(&b, s.cfg.Agent.Rules().Len(), s.cfg.Rules())
-	}
 	c.w.BulkString(b.String())
 }
 
