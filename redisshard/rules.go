@@ -315,7 +315,7 @@ func (t *target) process(ctx context.Context, cmd redis.Cmder) {
 
 // explainRules says what can be done about an error.
 func explainRules(err error) error {
-	if classify(err).kind == kindNoPerm {
+	if classify(err).kind == kindNoPerm || strings.Contains(err.Error(), "can't run this command") { // the latter from within a script
 		return fmt.Errorf("redisshard: %w (allow EVAL, HMGET, HGET, HGETALL, HSET, HDEL, HKEYS, HSTRLEN and PUBLISH on sg:* and &sg:* to who pushes; "+
 			"HMGET, HGET and SUBSCRIBE to agents)", err)
 	}

@@ -463,3 +463,37 @@ func TestRulesRights(t *testing.T) {
 		t.Errorf("a follower that pushes: %v", err)
 	}
 }
+
+// TestPushWithoutARight: a right that is missing is told, and leaves what is in force as it was.
+func TestPushWithoutARight(t *testing.T) {
+	for _, lacking := range []string{"eval", "hmget", "hkeys", "hset", "hdel", "hstrlen"} {
+		srv := redistest.Start(t, redistest.WithUser("pusher", "secret", "~sg:*", "&sg:*", "+@all", "-"+lacking))
+		admin, pusher := openRules(t, srv.URL()), openRules(t, "redis://pusher:secret@"+srv.Addr())
+		mustPush(t, admin, Draft{Text: ruleText(1)})
+		if p, err := pusher.Push(t.Context(), Draft{Text: ruleText(2)}); err == nil || !strings.Contains(err.Error(), "(allow EVAL, ") {
+			t.Errorf("without %s: %+v, %v", lacking, p, err)
+		}
+		all, err := admin.History(t.Context())
+		if h, err2 := admin.Head(t.Context()); err != nil || err2 != nil || h.Number != 1 || len(all) != 1 {
+			t.Errorf("without %s: head %+v, %v, history %+v, %v", lacking, h, err2, all, err)
+		}
+		if p := mustPush(t, admin, Draft{Text: ruleText(3)}); p.Number != 2 {
+			t.Errorf("without %s: then %+v", lacking, p)
+		}
+		redistest.Must(t, srv.Close())
+	}
+}
+
+// TestPushIntoAFullServer is refused, and nothing changes.
+func TestPushIntoAFullServer(t *testing.T) {
+	srv := redistest.Start(t)
+	r := openRules(t, srv.URL())
+	mustPush(t, r, Draft{Text: ruleText(1)})
+	redistest.Must(t, srv.Client().ConfigSet(t.Context(), "maxmemory", "1").Err())
+	if p, err := r.Push(t.Context(), Draft{Text: ruleText(2)}); err == nil || !strings.Contains(err.Error(), "OOM") || strings.Contains(err.Error(), "or not") {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if h, err := r.Head(t.Context()); err != nil || h.Number != 1 {
+		t.Errorf("%+v, %v", h, err)
+	}
+}

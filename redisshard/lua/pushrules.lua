@@ -10,11 +10,12 @@ local sum, story, text = ARGV[1], ARGV[2], ARGV[3]
 local above, most, bytes, channel = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
 
 local head = redis.call('HMGET', KEYS[1], 'number', 'sum')
-local before = tonumber(head[1] or '0')
+local before = tonumber(head[1] or '0') or 0 -- a damaged one is none
 if before > above and head[2] == sum then
   return {before, 0, before, 0}
 end
 
+redis.call('HSTRLEN', KEYS[3], '~') -- for the right to it
 -- The number is above every one that was given, whatever has become of the head.
 local kept = {}
 for _, n in ipairs(redis.call('HKEYS', KEYS[2])) do
@@ -23,8 +24,12 @@ end
 table.sort(kept)
 local number = math.max(before, above, kept[#kept] or 0) + 1
 local name = string.format('%.0f', number)
-redis.call('HSET', KEYS[2], name, story)
+
+-- The first write: it is the one that a full or read-only server refuses. A user who may not delete is refused next, before
+-- anything counts; the text that is then left over is replaced by the next push.
 redis.call('HSET', KEYS[3], name, text)
+redis.call('HDEL', KEYS[2], '~')
+redis.call('HSET', KEYS[2], name, story)
 redis.call('HSET', KEYS[1], 'number', name, 'sum', sum)
 
 -- The newest stay, as many as fit.

@@ -30,6 +30,13 @@
 // has fallen has lost data: that is told, and nothing changes until somebody pushes a version above what is
 // in force.
 //
+// # In a program
+//
+//	f, err := source.NewFollower(source.FollowerConfig{Store: store.Rules("default"), Snapshot: "rules.snapshot"})
+//	a, err := agent.New(agent.Config{Store: store, Rules: f.Begin(ctx)})
+//	f.Follow(a.SetRules)
+//	defer f.Close()
+//
 // # Who owns what
 //
 // Each source is one goroutine that looks and swaps (and one more that listens). Begin runs before it, in the caller's; Follow

@@ -115,6 +115,9 @@ func (f *Follower) run(ctx context.Context) {
 			return
 		case <-f.reload:
 			f.standing.refused, f.trouble = rules.Head{}, trouble{}
+			timer.Reset(f.lookIn(ctx, lookPatience))
+			f.cfg.Logger.Info("rules reloaded", "status", f.Status().String())
+			continue
 		case <-f.wake:
 		case <-timer.C:
 		}
