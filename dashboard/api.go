@@ -30,6 +30,8 @@ type Config struct {
 	Datacenter   Datacenter
 	OnStoreError limit.Policy
 	Deadline     time.Duration
+	// Rules, if set, says which rules are in force.
+	Rules func() rules.Status
 }
 
 // Agent is what is shown; an *agent.Agent.
@@ -133,7 +135,11 @@ func (a *API) Handler() http.Handler {
 	mux.HandleFunc("/api/v1/splits", reads(func(w http.ResponseWriter, _ *http.Request) { show(w, a.splits(time.Now())) }))
 	mux.HandleFunc("/api/v1/stats", reads(func(w http.ResponseWriter, _ *http.Request) {
 		stats := a.agent.Stats()
-		show(w, showStats(&stats))
+		shown := showStats(&stats)
+		if a.cfg.Rules != nil {
+			shown.Rules = showRules(a.cfg.Rules())
+		}
+		show(w, shown)
 	}))
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		fail(w, http.StatusNotFound, "there is no such page; there are /api/v1/events, /api/v1/rules, /api/v1/splits and /api/v1/stats")

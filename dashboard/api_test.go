@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"io"
 	"log/slog"
@@ -144,6 +145,31 @@ func TestStats(t *testing.T) {
 	a, _ := open(t, &k, Config{})
 	none, _ := open(t, new(known), Config{})
 	golden(t, "stats.txt", ask(none, "GET", "/api/v1/stats")+ask(a, "GET", "/api/v1/stats"))
+}
+
+// TestStatsOfRules: which rules are in force, and why they may not be the latest.
+func TestStatsOfRules(t *testing.T) {
+	since := time.Date(2026, 12, 1, 3, 4, 5, 0, time.FixedZone("", 3600))
+	for _, tt := range []struct {
+		status rules.Status
+		want   string
+	}{
+		{rules.Status{}, `{"source":"none","version":0,"stale":false,"reason":"","refused":0,"snapshots_failed":0}`},
+		{rules.Status{Source: rules.FromStore, Version: 5, Since: since, Stale: "away", Refused: 2, SnapshotsFailed: 3},
+			`{"source":"store","version":5,"since":"2026-12-01T02:04:05Z","stale":true,"reason":"away","refused":2,"snapshots_failed":3}`},
+		{rules.Status{Missing: "none yet"}, `{"source":"none","version":0,"stale":true,"reason":"none yet","refused":0,"snapshots_failed":0}`},
+	} {
+		a, _ := open(t, new(known), Config{Rules: func() rules.Status { return tt.status }})
+		_, body, _ := strings.Cut(ask(a, "GET", "/api/v1/stats"), "\n")
+		var stats struct{ Rules json.RawMessage }
+		if err := json.Unmarshal([]byte(body), &stats); err != nil {
+			t.Fatal(err)
+		}
+		var got bytes.Buffer
+		if err := json.Compact(&got, stats.Rules); err != nil || got.String() != tt.want {
+			t.Errorf("got %s, want %s", &got, tt.want)
+		}
+	}
 }
 
 // TestErrors: mistakes are told as JSON, and HEAD is answered as GET is.

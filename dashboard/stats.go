@@ -1,8 +1,12 @@
 package dashboard
 
 import (
+	"cmp"
+	"time"
+
 	"github.com/spillgate/spillgate/agent"
 	"github.com/spillgate/spillgate/limit"
+	"github.com/spillgate/spillgate/rules"
 )
 
 // Stats are the agent's totals since its start, but for what is said to be now.
@@ -11,6 +15,30 @@ type Stats struct {
 	Store  Store    `json:"store"`
 	Leases Leases   `json:"leases"`
 	Splits Splits   `json:"splits"`
+	// Rules are left out by programs that do not follow any source of them.
+	Rules *RuleSource `json:"rules,omitempty"`
+}
+
+// RuleSource says which rules are in force.
+type RuleSource struct {
+	Source          string     `json:"source"`          // none, file, store or snapshot
+	Version         int64      `json:"version"`         // 0 without a store
+	Since           *time.Time `json:"since,omitempty"` // left out while there are none
+	Stale           bool       `json:"stale"`           // they may not be the latest, or there are none yet
+	Reason          string     `json:"reason"`          // why; empty if not
+	Refused         uint64     `json:"refused"`
+	SnapshotsFailed uint64     `json:"snapshots_failed"`
+}
+
+// showRules is a status in the form of the API.
+func showRules(s rules.Status) *RuleSource {
+	reason := cmp.Or(s.Missing, s.Stale)
+	r := &RuleSource{Source: string(s.From()), Version: s.Version, Stale: reason != "", Reason: reason, Refused: s.Refused, SnapshotsFailed: s.SnapshotsFailed}
+	if !s.Since.IsZero() {
+		since := s.Since.UTC()
+		r.Since = &since
+	}
+	return r
 }
 
 // Checks are decisions of one outcome and reason. Those that did not occur are left out.

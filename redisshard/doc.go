@@ -29,11 +29,17 @@
 // masters, so the store measures from the replies how far those are apart (skew.go), and divides nothing while that
 // is more than limit.MaxSkew.
 //
+// # Where the rules live
+//
+// Rules (rules.go) keeps the versions of a fleet's rules on one slot: a head with number and sum of the one in
+// force, a hash of stories, a hash of texts. A push is one script (lua/pushrules.lua), and announces itself on a
+// channel, to which Listen subscribes (listen.go). docs/adr/0012-rule-versions.md has the reasons.
+//
 // # What it promises
 //
 // An entry runs at most once. Only a reply that proves that nothing ran leads
 // to a second sending, and only one per kind of proof; a lost reply is reported as
-// batcher.ErrUnknown and counts as spent. Every key has a time to live.
+// batcher.ErrUnknown and counts as spent. Every key has a time to live, but for those of the rules.
 //
 // # What it does not do
 //

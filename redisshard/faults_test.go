@@ -25,6 +25,7 @@ func TestLostReply(t *testing.T) {
 	direct := openStore(t, Config{URL: url})
 	through := openStore(t, Config{URL: strings.Replace(url, srv.Addr(), p.addr, 1), Timeout: 300 * time.Millisecond})
 	terms := compile(t, 10, time.Hour)
+	direct.must(t, direct.bucket("first"), terms, limit.Take, 1) // the server knows the script from here on
 	for i, tt := range []struct {
 		name string
 		what loss

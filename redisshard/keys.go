@@ -89,3 +89,18 @@ func slot(tag []byte) int {
 	}
 	return int(crc) % slots
 }
+
+// ruleKeys name what a fleet's rules are kept in: all in one slot, so that a push is one script. They are the
+// only keys of ours without a time to live: rules that nobody pushed for a year are still the rules. What bounds them is the
+// number of versions and their size (rules.go). A server that evicts only keys with a time to live never evicts them.
+type ruleKeys struct {
+	head     string // hash: number and sum of the version in force
+	versions string // hash: number -> story
+	texts    string // hash: number -> text
+	channel  string // numbers of versions, as they are pushed; a channel, not a key
+}
+
+func ruleKeysOf(fleet string) ruleKeys {
+	prefix := "sg:{rules}:" + fleet + ":"
+	return ruleKeys{prefix + "head", prefix + "versions", prefix + "texts", prefix + "pushed"}
+}

@@ -17,6 +17,10 @@ func TestKeyNames(t *testing.T) {
 	if layoutKey != "sg:{layout}:v1" {
 		t.Errorf("the layout is kept in %s", layoutKey)
 	}
+	want := ruleKeys{"sg:{rules}:default:head", "sg:{rules}:default:versions", "sg:{rules}:default:texts", "sg:{rules}:default:pushed"}
+	if got := ruleKeysOf("default"); got != want {
+		t.Errorf("the rules are kept in %+v", got)
+	}
 	for fill, want := range map[time.Duration]string{
 		time.Second:           "sg:{c}:b4s:0:439804651",
 		5 * time.Second:       "sg:{c}:b16s:0:439804651",

@@ -294,7 +294,7 @@ func (a *authority) make(t *testing.T, dir, name string, cert *x509.Certificate,
 	}
 }
 
-func until(t *testing.T, bound time.Duration, ok func() bool) {
+func until(t testing.TB, bound time.Duration, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(bound); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {

@@ -59,7 +59,7 @@ func (p *proxy) lose(what loss) {
 func (p *proxy) take(request []byte) loss {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !bytes.Contains(request, []byte("evalsha")) {
+	if !bytes.Contains(request, []byte("evalsha")) && !bytes.Contains(request, []byte(pushScript)) {
 		return lossNone
 	}
 	what := p.mu.next

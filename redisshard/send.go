@@ -69,7 +69,7 @@ func (s *Store) run(ctx context.Context, st *state, shard int, c *call) {
 		}
 		tried |= bit
 		s.stats.resent.Add(1)
-		if to, err = st.redirect(ctx, to, route, f); err != nil {
+		if to, err = st.nodes.redirect(ctx, to, route, f); err != nil {
 			s.fail(st, shard, c, verdictNotRun, err)
 			return
 		}
@@ -77,20 +77,20 @@ func (s *Store) run(ctx context.Context, st *state, shard int, c *call) {
 }
 
 // redirect is the remedy for a refusal: where and how the call goes next.
-func (st *state) redirect(ctx context.Context, to target, route string, f failure) (target, error) {
+func (n *nodes) redirect(ctx context.Context, to target, route string, f failure) (target, error) {
 	switch f.kind {
 	case kindNoScript:
 		to.full = true
 		return to, nil
 	case kindMoved, kindAsk:
-		return target{node: st.nodes.at(redirectAddr(f.addr, to.node.Options().Addr)), asking: f.kind == kindAsk, full: to.full}, nil
+		return target{node: n.at(redirectAddr(f.addr, to.node.Options().Addr)), asking: f.kind == kindAsk, full: to.full}, nil
 	}
 	select {
 	case <-time.After(pauseBeforeResend):
 	case <-ctx.Done():
 		return to, ctx.Err()
 	}
-	node, err := st.nodes.master(ctx, route)
+	node, err := n.master(ctx, route)
 	return target{node: node, full: to.full}, err
 }
 

@@ -47,6 +47,7 @@
 //
 // # What it does not do
 //
-// It does not watch files, hold versions or decide anything about a request; a Set
-// never changes, and whoever owns the pointer to it swaps it.
+// It does not watch files or a store (package source below it does), and decides nothing about a request; a Set
+// never changes, and whoever owns the pointer to it swaps it. A Version is only the words in which stores and
+// sources speak of a text.
 package rules

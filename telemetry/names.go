@@ -38,9 +38,13 @@ const (
 	ClaimsGivenUp    = "spillgate_claims_given_up_total"
 	TokensRefunded   = "spillgate_tokens_refunded_total"
 
-	Rules              = "spillgate_rules"
-	RulesLoaded        = "spillgate_rules_loaded_timestamp_seconds"
-	RulesReloadsFailed = "spillgate_rules_reloads_failed_total"
+	Rules                = "spillgate_rules"
+	RulesSource          = "spillgate_rules_source"
+	RulesVersion         = "spillgate_rules_version"
+	RulesLoaded          = "spillgate_rules_loaded_timestamp_seconds"
+	RulesStale           = "spillgate_rules_stale"
+	RulesReloadsFailed   = "spillgate_rules_reloads_failed_total"
+	RulesSnapshotsFailed = "spillgate_rules_snapshots_failed_total"
 
 	MemstoreCells = "spillgate_memstore_cells"
 	BuildInfo     = "spillgate_build_info"
@@ -55,6 +59,7 @@ const (
 	// AttrReason has the words of limit.Reason.
 	AttrReason = "reason"
 
+	// AttrSource has, of RulesSource, the words of rules.Source.
 	AttrSource   = "source"
 	SourceLease  = "lease"
 	SourceMemory = "memory"
@@ -188,10 +193,18 @@ var Metrics = []Metric{
 
 	{Name: Rules, Kind: Gauge, Unit: "{rule}",
 		Help: "Rules in force."},
+	{Name: RulesSource, Kind: Gauge, Unit: "1", Labels: []string{AttrSource},
+		Help: "1 for where the rules in force came from, 0 for the others."},
+	{Name: RulesVersion, Kind: Gauge, Unit: "1",
+		Help: "Version in force of the rules in the store. Absent with a file, and without rules."},
 	{Name: RulesLoaded, Kind: Gauge, Unit: "s",
 		Help: "Unix time at which the rules in force were loaded. Absent without rules."},
+	{Name: RulesStale, Kind: Gauge, Unit: "1",
+		Help: "1 if the rules in force may not be the latest (they serve all the same), or if there are none yet, else 0."},
 	{Name: RulesReloadsFailed, Kind: Counter, Unit: "{reload}",
-		Help: "Reloads refused; the rules in force stayed."},
+		Help: "Files and versions refused; the rules in force stayed."},
+	{Name: RulesSnapshotsFailed, Kind: Counter, Unit: "{snapshot}",
+		Help: "Attempts to write the snapshot of the rules that failed."},
 
 	{Name: MemstoreCells, Kind: Gauge, Unit: "{cell}",
 		Help: "Cells in the memory store. Absent with another store."},

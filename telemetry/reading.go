@@ -12,6 +12,7 @@ import (
 
 	"github.com/spillgate/spillgate/agent"
 	"github.com/spillgate/spillgate/limit"
+	"github.com/spillgate/spillgate/rules"
 )
 
 // Reading is what one scrape sees. Totals are since the start of the process.
@@ -31,10 +32,8 @@ type Reading struct {
 
 	// Rules in force.
 	Rules int
-	// RulesLoaded is when they were loaded; zero without rules.
-	RulesLoaded time.Time
-	// RulesReloadsFailed counts reloads that were refused.
-	RulesReloadsFailed uint64
+	// RulesStatus is where they come from, and whether they are the latest.
+	RulesStatus rules.Status
 }
 
 // Memstore is a memory store at the time of a Reading.
@@ -58,6 +57,7 @@ type labels struct {
 	split, merged, ended     *series
 	notRun, unknown, damaged *series
 	build                    *series
+	sources                  map[rules.Source]*series
 }
 
 // decided is what tells apart the series of Checks.
@@ -103,6 +103,10 @@ func newLabels(version string) *labels {
 		damaged:       newSeries(AttrCause, CauseDamaged),
 		build:         newSeries(AttrVersion, version, AttrGoVersion, runtime.Version()),
 	}
+	l.sources = make(map[rules.Source]*series)
+	for _, from := range rules.Sources() {
+		l.sources[from] = newSeries(AttrSource, string(from))
+	}
 	for _, r := range limit.Reasons() {
 		l.checks[decided{true, r}] = newSeries(AttrOutcome, OutcomeAdmitted, AttrReason, r.String())
 		l.checks[decided{false, r}] = newSeries(AttrOutcome, OutcomeDenied, AttrReason, r.String())
@@ -140,11 +144,7 @@ func (r *Reading) show(l *labels, see seeFunc) {
 	see(ClaimsGivenUp, count(b.GivenUp))
 	see(TokensRefunded, count(b.Refunded))
 
-	see(Rules, float64(r.Rules))
-	if !r.RulesLoaded.IsZero() {
-		see(RulesLoaded, float64(r.RulesLoaded.UnixMilli())/1e3)
-	}
-	see(RulesReloadsFailed, count(r.RulesReloadsFailed))
+	r.showRules(l, see)
 	if r.Memstore != nil {
 		see(MemstoreCells, float64(r.Memstore.Cells))
 	}
@@ -196,6 +196,24 @@ func (r *Reading) showLeases(l *labels, see seeFunc) {
 	see(LeaseRequests, count(s.Asks))
 	see(TokensCharged, count(s.Charged))
 	see(TokensChargedLost, count(s.ChargesLost))
+}
+
+// showRules reports which rules are in force.
+func (r *Reading) showRules(l *labels, see seeFunc) {
+	s := &r.RulesStatus
+	see(Rules, float64(r.Rules))
+	for from, of := range l.sources {
+		see(RulesSource, oneIf(from == s.From()), of)
+	}
+	if s.Version > 0 {
+		see(RulesVersion, float64(s.Version))
+	}
+	if !s.Since.IsZero() {
+		see(RulesLoaded, float64(s.Since.UnixMilli())/1e3)
+	}
+	see(RulesStale, oneIf(s.Stale != "" || s.Missing != ""))
+	see(RulesReloadsFailed, count(s.Refused))
+	see(RulesSnapshotsFailed, count(s.SnapshotsFailed))
 }
 
 // showSplits reports how buckets are divided. All of it is there from the start, with 0.

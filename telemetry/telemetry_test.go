@@ -62,14 +62,14 @@ func full() Reading {
 			},
 			Splits: split.Totals{Active: 61, Split: 62, Merged: 63, Ended: 64, Touches: 65, Refused: 66, Overflow: 67},
 		},
-		Active:             []agent.Active{{Buckets: 71}, {Domain: "d", Rule: "r", Buckets: 72}},
-		StoreUp:            true,
-		StoreResent:        31,
-		StoreSkew:          func() (time.Duration, bool) { return 1500 * time.Microsecond, true },
-		Memstore:           &Memstore{Cells: 32},
-		Rules:              33,
-		RulesLoaded:        time.UnixMilli(1_700_000_000_250),
-		RulesReloadsFailed: 34,
+		Active:      []agent.Active{{Buckets: 71}, {Domain: "d", Rule: "r", Buckets: 72}},
+		StoreUp:     true,
+		StoreResent: 31,
+		StoreSkew:   func() (time.Duration, bool) { return 1500 * time.Microsecond, true },
+		Memstore:    &Memstore{Cells: 32},
+		Rules:       33,
+		RulesStatus: rules.Status{Source: rules.FromSnapshot, Version: 35, Since: time.UnixMilli(1_700_000_000_250), Stale: "why",
+			Refused: 34, SnapshotsFailed: 36},
 	}
 }
 
@@ -131,6 +131,11 @@ func TestValues(t *testing.T) {
 		`spillgate_rules 33`,
 		`spillgate_rules_loaded_timestamp_seconds 1.70000000025e+09`,
 		`spillgate_rules_reloads_failed_total 34`,
+		`spillgate_rules_snapshots_failed_total 36`,
+		`spillgate_rules_version 35`,
+		`spillgate_rules_stale 1`,
+		`spillgate_rules_source{source="snapshot"} 1`,
+		`spillgate_rules_source{source="store"} 0`,
 		`go_goroutines `,
 	} {
 		if !strings.Contains(text, "\n"+want) {
@@ -163,6 +168,10 @@ func TestSeriesBeforeTheyCount(t *testing.T) {
 		`spillgate_splits_changed_total{change="split"} 0`,
 		`spillgate_splits_changed_total{change="ended"} 0`,
 		`spillgate_split_overflows_total 0`,
+		`spillgate_rules_stale 0`,
+		`spillgate_rules_source{source="none"} 1`,
+		`spillgate_rules_source{source="file"} 0`,
+		`spillgate_rules_snapshots_failed_total 0`,
 	} {
 		if !strings.Contains(text, "\n"+want+"\n") {
 			t.Errorf("no line %s", want)
@@ -179,9 +188,9 @@ func TestAbsent(t *testing.T) {
 		t.Fatalf("a reading that has all lacks some:\n%s", text)
 	}
 	r.StoreSkew = func() (time.Duration, bool) { return time.Second, false }
-	r.Active, r.Memstore, r.RulesLoaded = r.Active[:1], nil, time.Time{}
+	r.Active, r.Memstore, r.RulesStatus = r.Active[:1], nil, rules.Status{}
 	text := scrape(t, tel)
-	for _, gone := range []string{"spillgate_store_skew_seconds ", `rule="r"`, "spillgate_memstore_cells ", "spillgate_rules_loaded_timestamp_seconds "} {
+	for _, gone := range []string{"spillgate_store_skew_seconds ", `rule="r"`, "spillgate_memstore_cells ", "spillgate_rules_loaded_timestamp_seconds ", "spillgate_rules_version "} {
 		if strings.Contains(text, gone) {
 			t.Errorf("%s is there, and is not known:\n%s", gone, text)
 		}

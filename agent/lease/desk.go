@@ -274,7 +274,7 @@ func (d *Desk) charge(r *Ruling, b *limit.Bucket, c *Check, now int64, out *limi
 		return false
 	}
 	level := limit.Ticks(c.N) * c.Terms.Emission
-	if k, ok := d.cfg.Memory.Get(b.Sum()); ok && k.Terms == c.Terms {
+	if k, ok := d.cfg.Memory.Get(b.Sum()); ok && (k.Terms == c.Terms || *k.Terms == *c.Terms) {
 		level += k.levelAt(now)
 	}
 	*out = c.Terms.Decide(c.N, limit.Outcome{Granted: c.N, Level: level})

@@ -28,7 +28,7 @@ const adminIndex = `<!doctype html>
 <h1>Spillgate %s</h1>
 <ul>
 <li><a href="healthz">/healthz</a>: 200 while the process lives
-<li><a href="readyz">/readyz</a>: 200 when the rules are loaded and the store was reached, else 503 and why
+<li><a href="readyz">/readyz</a>: 200 and which rules serve, when there are rules and the store was reached, else 503 and why
 <li><a href="metrics">/metrics</a>: Prometheus
 <li><a href="api/v1/rules">/api/v1/rules</a>: the rules in force, and at most how much each admits
 <li><a href="api/v1/splits">/api/v1/splits</a>: buckets that are divided over several masters now
@@ -38,8 +38,8 @@ const adminIndex = `<!doctype html>
 </ul>
 `
 
-// newAdmin is the server of the admin door. ready says why the agent is not ready.
-func newAdmin(log *slog.Logger, ready func() error, metrics, api http.Handler) *http.Server {
+// newAdmin is the server of the admin door. ready says what the agent serves, or why it is not ready.
+func newAdmin(log *slog.Logger, ready func() (string, error), metrics, api http.Handler) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -49,11 +49,12 @@ func newAdmin(log *slog.Logger, ready func() error, metrics, api http.Handler) *
 		answer(w, http.StatusOK, "ok")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := ready(); err != nil {
+		what, err := ready()
+		if err != nil {
 			answer(w, http.StatusServiceUnavailable, "not ready: "+err.Error())
 			return
 		}
-		answer(w, http.StatusOK, "ready")
+		answer(w, http.StatusOK, "ready: "+what)
 	})
 	mux.Handle("GET /metrics", metrics)
 	mux.Handle("/api/", api)

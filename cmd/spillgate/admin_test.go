@@ -18,7 +18,7 @@ import (
 func TestEventsOutliveTheDoorsDeadline(t *testing.T) {
 	api := dashboard.New(dashboard.Config{})
 	defer api.Close()
-	srv := newAdmin(slog.Default(), func() error { return nil }, http.NotFoundHandler(), api.Handler())
+	srv := newAdmin(slog.Default(), func() (string, error) { return "", nil }, http.NotFoundHandler(), api.Handler())
 	srv.WriteTimeout = 50 * time.Millisecond
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -9,12 +9,14 @@ import (
 	"os/signal"
 	"runtime"
 	"slices"
+	"strconv"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/spillgate/spillgate/cmd/spillgate/config"
+	"github.com/spillgate/spillgate/rules"
 )
 
 // mainFlags are in the help of the agent; --help-all has every one.
@@ -32,7 +34,7 @@ func newAgentCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent [flags]",
 		Short: "Run the agent",
-		Long: "Run the agent: it answers checks until SIGTERM. SIGHUP reloads the rules file.\n" +
+		Long: "Run the agent: it answers checks until SIGTERM. SIGHUP reloads the rules.\n" +
 			"Every key of the configuration file is a flag, and flags win: see --help-all.",
 		Example: "  spillgate agent --store redis://127.0.0.1:6379 --rules rules.yaml",
 		Args:    usage(noArguments),
@@ -80,13 +82,21 @@ func listFlags(out io.Writer) error {
 
 // checkConfig does what a start does before it opens anything.
 func checkConfig(out io.Writer, cfg *config.Config) error {
-	rules := ruleFile{path: cfg.Rules.File, dc: &cfg.Datacenter}
-	set, err := rules.load()
-	if err != nil {
-		return err
+	of := "0"
+	if cfg.Rules.Store {
+		of = "of the store"
 	}
-	_, err = fmt.Fprintf(out, "config ok: store %s, rules %d, resp %s, admin %s\n",
-		storeName(cfg), set.Len(), cfg.Listen.RESP, cfg.Listen.Admin)
+	if cfg.Rules.File != "" {
+		set, err := rules.Load(cfg.Rules.File)
+		if err == nil {
+			set, err = inDatacenter(&cfg.Datacenter)(set)
+		}
+		if err != nil {
+			return err
+		}
+		of = strconv.Itoa(set.Len())
+	}
+	_, err := fmt.Fprintf(out, "config ok: store %s, rules %s, resp %s, admin %s\n", storeName(cfg), of, cfg.Listen.RESP, cfg.Listen.Admin)
 	return err
 }
 

@@ -5,8 +5,8 @@ import (
 	"github.com/spillgate/spillgate/rules"
 )
 
-// inDatacenter is what an agent of a data center enforces of a rule set. Every set passes through here on its way to the
+// inDatacenter makes of a rule set what an agent of a data center enforces. Every set passes through here on its way to the
 // agent, wherever it comes from; an error refuses the whole set, as an error in the file would.
-func inDatacenter(dc *config.Datacenter, set *rules.Set) (*rules.Set, error) {
-	return set.ForDatacenter(dc.Share, dc.Headroom)
+func inDatacenter(dc *config.Datacenter) func(*rules.Set) (*rules.Set, error) {
+	return func(set *rules.Set) (*rules.Set, error) { return set.ForDatacenter(dc.Share, dc.Headroom) }
 }

@@ -290,7 +290,7 @@ func memoryAgent(t *testing.T, share string) *agent.Agent {
 	must(t, cfg.Parse("config", fmt.Appendf(nil, "datacenter: {share: %s}", share)))
 	set, err := rules.Parse("kinds", []byte(kinds))
 	must(t, err)
-	set, err = inDatacenter(&cfg.Datacenter, set)
+	set, err = inDatacenter(&cfg.Datacenter)(set)
 	must(t, err)
 	store, err := memstore.New(memstore.Config{})
 	must(t, err)

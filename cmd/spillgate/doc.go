@@ -4,10 +4,10 @@
 //
 //	command line, file          config                                [1]
 //	  |                         store: memstore or redisshard         [2]
-//	  |                         rules file                            [3]
+//	  |                         rules: file, or store and snapshot    [3]
 //	  |                         agent, telemetry, dashboard           [4]
 //	  v                         doors and admin listen                [5]
-//	serving   SIGHUP            rules file again; a bad one changes nothing
+//	serving                     rules change; bad ones change nothing. SIGHUP: look now
 //	  |
 //	  | SIGTERM, SIGINT         a second one ends the process at once
 //	  v                         doors: accept no more, finish, close  [6]
@@ -23,10 +23,10 @@
 //
 //	main.go, root.go     exit codes, the command tree, help
 //	agent.go, service.go the command agent, and what it wires and runs
-//	store.go, rules.go   the two stores as one; the rules file and its reloads
+//	store.go, rules.go   the two stores as one; the sources of rules as one
 //	admin.go             health, metrics, profiles, the API of package dashboard
 //	check.go, version.go one command each
-//	rules_*.go           the command rules and what is below it
+//	rules_*.go           the command rules and what is below it: files, and versions in the store
 //	bench.go             the command bench, which drives bench/
 //	config/              the configuration file and the flags
 //

@@ -57,8 +57,6 @@ func comesLater(args []string) error {
 		name = args[0]
 	case len(args) > 1 && args[0] == "bench" && slices.Contains(laterBenches, args[1]):
 		name = "bench " + args[1]
-	case len(args) > 1 && args[0] == "rules" && slices.Contains(laterRules, args[1]):
-		name = "rules " + args[1]
 	default:
 		return nil
 	}

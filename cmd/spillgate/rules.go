@@ -1,80 +1,54 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"log/slog"
-	"sync"
-	"time"
 
 	"github.com/spillgate/spillgate/cmd/spillgate/config"
 	"github.com/spillgate/spillgate/rules"
+	"github.com/spillgate/spillgate/rules/source"
 )
 
-// ruleFile is the file that the rules come from, and how often they did.
-type ruleFile struct {
-	path string // empty: no rules
-	dc   *config.Datacenter
-	log  *slog.Logger
-
-	mu struct {
-		sync.Mutex
-		loaded time.Time // last success
-		failed uint64    // reloads refused
-	}
+// ruleSource is where the rules come from.
+type ruleSource interface {
+	// Begin finds the rules to begin with; nil has none.
+	Begin(context.Context) (*rules.Set, error)
+	// Follow gives use what comes into force later, until Close.
+	Follow(use func(*rules.Set))
+	// Reload is SIGHUP.
+	Reload()
+	Status() rules.Status
+	Close()
 }
 
-// load reads the file; without one the set is nil, which has no rules.
-func (f *ruleFile) load() (*rules.Set, error) {
-	if f.path == "" {
-		return nil, nil
-	}
-	set, err := rules.Load(f.path)
-	if err != nil {
-		return nil, err
-	}
-	if set, err = inDatacenter(f.dc, set); err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.mu.loaded = time.Now()
-	return set, nil
-}
-
-// reload reads the file again and gives the set to use. A bad file changes nothing but a count.
-func (f *ruleFile) reload(use func(*rules.Set)) {
-	if f.path == "" {
-		f.log.Warn("no rules to reload: the agent was started without a rules file")
-		return
-	}
-	set, err := f.load()
-	if err != nil {
-		f.mu.Lock()
-		f.mu.failed++
-		f.mu.Unlock()
-		f.refuse(err)
-		return
-	}
-	use(set)
-	f.log.Info("rules reloaded", "file", f.path, "rules", set.Len())
-}
-
-// refuse logs why the file was not taken, a line for each problem.
-func (f *ruleFile) refuse(err error) {
-	var problems rules.Errors
-	if errors.As(err, &problems) {
-		for _, p := range problems {
-			f.log.Error("rules file refused", "error", p)
+// newRuleSource is the source of the configuration, [3].
+func newRuleSource(cfg *config.Config, s *store, log *slog.Logger) (ruleSource, error) {
+	switch r := &cfg.Rules; {
+	case r.Store:
+		f, err := source.NewFollower(source.FollowerConfig{Store: s.versions, TTL: r.CacheTTL, Snapshot: r.Snapshot, Adapt: inDatacenter(&cfg.Datacenter), Logger: log})
+		if err != nil {
+			return nil, err
 		}
-	} else {
-		f.log.Error("rules file refused", "error", err)
+		return followed{f}, nil
+	case r.File != "":
+		return source.NewFile(source.FileConfig{Path: r.File, Adapt: inDatacenter(&cfg.Datacenter), Logger: log})
 	}
-	f.log.Error("rules not reloaded, the running ones stay", "file", f.path)
+	return noRules{log}, nil
 }
 
-// history is when the rules in force were loaded, and how many reloads were refused.
-func (f *ruleFile) history() (loaded time.Time, failed uint64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.mu.loaded, f.mu.failed
+// followed are the rules of a store: to have none yet is no reason not to start.
+type followed struct{ *source.Follower }
+
+func (f followed) Begin(ctx context.Context) (*rules.Set, error) { return f.Follower.Begin(ctx), nil }
+
+// noRules is an agent without rules.
+type noRules struct{ log *slog.Logger }
+
+func (noRules) Begin(context.Context) (*rules.Set, error) { return nil, nil }
+func (noRules) Follow(func(*rules.Set))                   {}
+func (noRules) Status() rules.Status                      { return rules.Status{} }
+func (noRules) Close()                                    {}
+
+func (n noRules) Reload() {
+	n.log.Warn("no rules to reload: the agent was started without a rules file")
 }

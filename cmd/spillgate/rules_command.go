@@ -11,21 +11,21 @@ import (
 	"github.com/spillgate/spillgate/rules"
 )
 
-// laterRules are documented commands below rules, and come with a later version.
-var laterRules = []string{"push", "show", "history", "diff", "rollback"}
-
+// newRulesCommand is the parent of all that is done with rules outside an agent.
 func newRulesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rules",
-		Short: "Check rules files, and see which rule applies to a request",
-		Long:  "Check rules files, and see which rule applies to a request.",
+		Short: "Check rules files, and keep the rules of a fleet in its store",
+		Long: "Check rules files, see which rule applies to a request, and keep the rules of a fleet\n" +
+			"in its store, as versions: agents with rules.store: true have each at once.",
 		Example: "  spillgate rules lint rules.yaml\n" +
-			"  spillgate rules explain --rules rules.yaml api route=/pay user=42",
+			"  spillgate rules explain --rules rules.yaml api route=/pay user=42\n" +
+			"  spillgate rules push --store redis://127.0.0.1:6379 rules.yaml",
 		Args: usage(noCommand),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.SuggestionsMinimumDistance = 2
-	cmd.AddCommand(newLintCommand(), newExplainCommand())
+	cmd.AddCommand(newLintCommand(), newExplainCommand(), newPushCommand(), newShowCommand(), newHistoryCommand(), newDiffCommand(), newRollbackCommand())
 	return cmd
 }
 

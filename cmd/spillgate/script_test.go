@@ -46,6 +46,8 @@ func TestMain(m *testing.M) {
 //	throttle ADDR KEY MAX COUNT PERIOD REPLY    CL.THROTTLE
 //	stall ADDR                      send commands until the door can write no more replies
 //	redis NAME PASSWORD             a Redis server; its place in NAME_URL and NAME_ADDR
+//	cut NAME                        kill it
+//	restart NAME                    start it again on the same port, empty
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -54,9 +56,11 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"run": runAndCompare, "start": startProgram, "await": awaitLog, "signal": sendSignal, "exits": awaitExit,
 			"get": getHTTP, "follow": followHTTP, "throttle": throttle, "stall": stall, "redis": startRedis,
+			"cut": cutRedis, "restart": restartRedis,
 		},
 		Setup: func(env *testscript.Env) error {
 			env.Values[programsKey{}] = programs{}
+			env.Values[serversKey{}] = servers{}
 			return nil
 		},
 	})
@@ -300,4 +304,28 @@ func startRedis(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Defer(func() { srv.Close() })
 	ts.Setenv(args[0]+"_URL", srv.URL())
 	ts.Setenv(args[0]+"_ADDR", srv.Addr())
+	ts.Value(serversKey{}).(servers)[args[0]] = srv
+}
+
+// serversKey is where a script's environment holds its servers.
+type serversKey struct{}
+
+// servers are those that a script has started, by name.
+type servers map[string]*redistest.Server
+
+func serverOf(ts *testscript.TestScript, neg bool, args []string, usage string) *redistest.Server {
+	need(ts, neg, args, 1, usage)
+	srv := ts.Value(serversKey{}).(servers)[args[0]]
+	if srv == nil {
+		ts.Fatalf("no server %s was started", args[0])
+	}
+	return srv
+}
+
+func cutRedis(ts *testscript.TestScript, neg bool, args []string) {
+	ts.Check(serverOf(ts, neg, args, "cut NAME").Kill())
+}
+
+func restartRedis(ts *testscript.TestScript, neg bool, args []string) {
+	ts.Check(serverOf(ts, neg, args, "restart NAME").Restart(context.Background()))
 }

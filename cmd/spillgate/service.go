@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/spillgate/spillgate/cmd/spillgate/config"
 	"github.com/spillgate/spillgate/dashboard"
 	"github.com/spillgate/spillgate/hotkeys"
+	"github.com/spillgate/spillgate/rules"
 	"github.com/spillgate/spillgate/sidecar/resp"
 	"github.com/spillgate/spillgate/sidecar/socket"
 	"github.com/spillgate/spillgate/telemetry"
@@ -34,7 +36,7 @@ var errStopping = errors.New("the agent is stopping")
 type service struct {
 	cfg   *config.Config
 	log   *slog.Logger
-	rules ruleFile
+	rules ruleSource
 
 	store     *store
 	agent     *agent.Agent
@@ -63,7 +65,7 @@ func (d door[S]) address() string {
 }
 
 func newService(cfg *config.Config, log *slog.Logger) *service {
-	return &service{cfg: cfg, log: log, rules: ruleFile{path: cfg.Rules.File, dc: &cfg.Datacenter, log: log}}
+	return &service{cfg: cfg, log: log, rules: noRules{log}}
 }
 
 // run is the life of the process: it returns when ctx has ended and all is
@@ -75,7 +77,7 @@ func (s *service) run(ctx context.Context, reload <-chan os.Signal, stopping fun
 		return err
 	}
 	s.log.Info("spillgate serves", "version", programVersion(), "store", s.store.name, "rules", s.agent.Rules().Len(),
-		"rules_file", s.rules.path, "resp", s.resp.address(), "admin", s.admin.address())
+		"rules_file", s.cfg.Rules.File, "rules_status", s.rules.Status().String(), "resp", s.resp.address(), "admin", s.admin.address())
 	failed := make(chan error, 2)
 	if s.resp.ln != nil {
 		go func() { failed <- s.resp.server.Serve(s.resp.ln) }()
@@ -86,7 +88,7 @@ func (s *service) run(ctx context.Context, reload <-chan os.Signal, stopping fun
 	for {
 		select {
 		case <-reload:
-			s.rules.reload(s.agent.SetRules)
+			s.rules.Reload()
 		case err := <-failed:
 			s.close()
 			return err
@@ -104,7 +106,12 @@ func (s *service) open(ctx context.Context) (err error) {
 	if s.store, err = openStore(ctx, s.cfg, s.log); err != nil {
 		return err
 	}
-	set, err := s.rules.load()
+	from, err := newRuleSource(s.cfg, s.store, s.log)
+	if err != nil {
+		return err
+	}
+	s.rules = from
+	set, err := from.Begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -130,6 +137,7 @@ func (s *service) open(ctx context.Context) (err error) {
 	s.telemetry.Observe(s.reading)
 	s.api = api
 	s.api.Observe(s.agent)
+	s.rules.Follow(s.agent.SetRules)
 	return s.listen()
 }
 
@@ -144,7 +152,7 @@ func splitOps(ops int) int64 {
 // shown says how the API shows buckets and rules.
 func (s *service) shown() dashboard.Config {
 	dc := &s.cfg.Datacenter
-	c := dashboard.Config{Logger: s.log, Master: s.store.master,
+	c := dashboard.Config{Logger: s.log, Master: s.store.master, Rules: s.rules.Status,
 		Datacenter:   dashboard.Datacenter{Name: dc.Name, Share: dc.Share, Headroom: dc.Headroom},
 		OnStoreError: s.cfg.Agent.OnStoreError, Deadline: s.cfg.Agent.Deadline}
 	if s.cfg.Listen.RedactKeys {
@@ -159,7 +167,7 @@ func (s *service) listen() error {
 	options := socket.Options{Mode: l.SocketMode, Group: l.SocketGroup, AllowUIDs: l.AllowUIDs, Logger: s.log}
 	if l.RESP != config.Off {
 		server, err := resp.New(resp.Config{Agent: s.agent, Logger: s.log, Version: programVersion(),
-			StoreUp: func() bool { return s.store.status() == nil }, Skew: s.store.skew})
+			StoreUp: func() bool { return s.store.status() == nil }, Skew: s.store.skew, Rules: s.rules.Status})
 		if err != nil {
 			return err
 		}
@@ -182,32 +190,40 @@ func (s *service) listen() error {
 	return nil
 }
 
-// ready says why the agent is not ready: it stops, or has not reached its store yet. The rules are
-// loaded, or nothing would listen. A store that was reached and is lost does not count: the fail
-// policies serve, and taking every gateway out of service would make an outage of it.
-func (s *service) ready() error {
-	if s.stopping.Load() {
-		return errStopping
+// ready says whether the agent is ready, or else why not: it stops, has no rules yet from a source that should have some, or has not reached
+// its store yet. A store that was reached and is lost does not count, and neither does one that was not reached by an agent that
+// has the rules of a snapshot: the fail policies serve, and taking every gateway out of service would make an outage of it. What
+// is not as it should be is told all the same.
+func (s *service) ready() (what string, err error) {
+	rule := s.rules.Status()
+	away := s.store.status()
+	switch {
+	case s.stopping.Load():
+		return "", errStopping
+	case rule.Missing != "":
+		return "", fmt.Errorf("rules: %s", rule.Missing)
+	case away != nil && !s.agent.Ready() && rule.From() != rules.FromSnapshot:
+		return "", fmt.Errorf("store: %w", away)
 	}
-	if err := s.store.status(); err != nil && !s.agent.Ready() {
-		return fmt.Errorf("store: %w", err)
+	what = rule.String()
+	if away != nil {
+		what += "; the store does not answer: " + away.Error()
 	}
-	return nil
+	return what, nil
 }
 
 // reading is what a scrape sees.
 func (s *service) reading() telemetry.Reading {
-	loaded, failed := s.rules.history()
+	rule := s.rules.Status()
 	return telemetry.Reading{
-		Agent:              s.agent.Stats(),
-		Active:             s.agent.Active(),
-		StoreUp:            s.store.status() == nil,
-		StoreResent:        s.store.resent(),
-		StoreSkew:          s.store.skew,
-		Memstore:           s.store.memory(),
-		Rules:              s.agent.Rules().Len(),
-		RulesLoaded:        loaded,
-		RulesReloadsFailed: failed,
+		Agent:       s.agent.Stats(),
+		Active:      s.agent.Active(),
+		StoreUp:     s.store.status() == nil,
+		StoreResent: s.store.resent(),
+		StoreSkew:   s.store.skew,
+		Memstore:    s.store.memory(),
+		Rules:       s.agent.Rules().Len(),
+		RulesStatus: rule,
 	}
 }
 
@@ -222,6 +238,8 @@ func (s *service) close() {
 			s.log.Warn("not closed cleanly", "what", what, "error", err)
 		}
 	}
+	var following sync.WaitGroup
+	following.Go(s.rules.Close) // it may wait for a store that stands still, meanwhile
 	if s.resp.ln != nil {
 		ctx, cancel := context.WithTimeout(ctx, doorPatience)
 		defer cancel()
@@ -233,6 +251,7 @@ func (s *service) close() {
 		leases := s.agent.Stats().Leases
 		s.log.Info("leases are given back", "returned", leases.Returned, "expired", leases.Expired)
 	}
+	following.Wait()
 	if s.store != nil {
 		step("store", s.store.close())
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spillgate/spillgate/limit"
 	"github.com/spillgate/spillgate/memstore"
 	"github.com/spillgate/spillgate/redisshard"
+	"github.com/spillgate/spillgate/rules/source"
 	"github.com/spillgate/spillgate/telemetry"
 )
 
@@ -27,7 +28,9 @@ type store struct {
 	skew   func() (time.Duration, bool)
 	// memory describes a memory store; nil for another.
 	memory func() *telemetry.Memstore
-	close  func() error
+	// versions are those of the rules; nil for a store that has none.
+	versions source.Store
+	close    func() error
 }
 
 // openStore opens the store of the configuration, [2]. A Redis that is away is no error.
@@ -56,14 +59,15 @@ func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (*stor
 		return nil, err
 	}
 	return &store{
-		Store:  s,
-		name:   storeName(cfg),
-		status: s.Status,
-		resent: func() uint64 { return s.Stats().Resent },
-		master: s.Master,
-		skew:   s.Skew,
-		memory: func() *telemetry.Memstore { return nil },
-		close:  s.Close,
+		Store:    s,
+		name:     storeName(cfg),
+		status:   s.Status,
+		resent:   func() uint64 { return s.Stats().Resent },
+		master:   s.Master,
+		skew:     s.Skew,
+		memory:   func() *telemetry.Memstore { return nil },
+		versions: s.Rules(cfg.Agent.Fleet),
+		close:    s.Close,
 	}, nil
 }
 

@@ -46,7 +46,7 @@ var Rooms = []Rule{
 	{Room: "batcher", May: []string{"limit"},
 		Why: "batcher declares the Store seam; it would be no seam if the batcher knew a store"},
 
-	{Room: "redisshard", May: []string{"limit", "batcher"},
+	{Room: "redisshard", May: []string{"limit", "batcher", "rules"},
 		Why: "a store implements the batcher's seam and can be swapped only while it knows nothing above it"},
 	{Room: "memstore", May: []string{"limit", "batcher"}, Never: []string{redisClient},
 		Why: "memstore is the store for those who run no Redis"},

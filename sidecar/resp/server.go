@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/agent"
+	"github.com/spillgate/spillgate/rules"
 )
 
 // Config of a Server. The zero value of each field but Agent stands for its default.
@@ -25,6 +26,8 @@ type Config struct {
 	StoreUp func() bool
 	// Skew, if set, tells INFO how far the clocks of the store's masters are apart; ok is false if that is not known.
 	Skew func() (skew time.Duration, ok bool)
+	// Rules, if set, tells INFO which rules are in force.
+	Rules func() rules.Status
 	// MaxConns bounds the connections; one more is answered with an error and
 	// closed. A connection at rest holds about 30 KB with its goroutine. Default 10,000.
 	MaxConns int

@@ -18,6 +18,7 @@ import (
 
 	"github.com/spillgate/spillgate/agent"
 	"github.com/spillgate/spillgate/memstore"
+	"github.com/spillgate/spillgate/rules"
 	"github.com/spillgate/spillgate/sidecar/resp"
 )
 
@@ -397,6 +398,32 @@ func TestInfoSkew(t *testing.T) {
 		c.send(frame("INFO"))
 		if text := c.next(); strings.Contains(text, `\r\nstore_skew_ms:12.3\r\n`) != want || strings.Contains(text, "skew") != want {
 			t.Errorf("known is %v, INFO is %s", want, text)
+		}
+	}
+	c.Close()
+	d.shut()
+}
+
+// TestInfoRules: which rules are in force is told, in a line of its own whatever the reason says.
+func TestInfoRules(t *testing.T) {
+	var status atomic.Pointer[rules.Status]
+	d, _ := onSocket(t, resp.Config{Rules: func() rules.Status { return *status.Load() }})
+	c := d.client()
+	for _, tt := range []struct {
+		status rules.Status
+		want   string
+	}{
+		{rules.Status{}, `rules_source:none\r\nrules_version:0\r\nrules_since:0\r\nrules_stale:0\r\nrules_stale_reason:\r\n`},
+		{rules.Status{Source: rules.FromStore, Version: 5, Since: time.Unix(1700000000, 0)},
+			`rules_source:store\r\nrules_version:5\r\nrules_since:1700000000\r\nrules_stale:0\r\nrules_stale_reason:\r\n`},
+		{rules.Status{Source: rules.FromSnapshot, Version: 5, Since: time.Unix(1700000000, 0), Stale: "a\r\nb"},
+			`rules_source:snapshot\r\nrules_version:5\r\nrules_since:1700000000\r\nrules_stale:1\r\nrules_stale_reason:a  b\r\n`},
+		{rules.Status{Missing: "none yet"}, `rules_source:none\r\nrules_version:0\r\nrules_since:0\r\nrules_stale:1\r\nrules_stale_reason:none yet\r\n`},
+	} {
+		status.Store(&tt.status)
+		c.send(frame("INFO"))
+		if text := c.next(); !strings.Contains(text, `\r\n# Rules\r\nrules:`) || !strings.Contains(text, tt.want) {
+			t.Errorf("want %s, INFO is %s", tt.want, text)
 		}
 	}
 	c.Close()

@@ -2,13 +2,16 @@ package resp
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spillgate/spillgate/agent"
+	"github.com/spillgate/spillgate/rules"
 	"github.com/spillgate/spillgate/sidecar/resp/wire"
 )
 
@@ -185,6 +188,9 @@ func info(c *conn, _ [][]byte) {
 	fmt.Fprintf(&b, "\r\n# Clients\r\nconnected_clients:%d\r\nmaxclients:%d\r\n", st.Connections, s.cfg.MaxConns)
 	fmt.Fprintf(&b, "\r\n# Stats\r\ntotal_connections_received:%d\r\nrejected_connections:%d\r\nprotocol_errors:%d\r\n",
 		st.Accepted, st.Refused, st.ProtocolErrors)
+	if s.cfg.Rules != nil {
+		writeRules(&b, s.cfg.Agent.Rules().Len(), s.cfg.Rules())
+	}
 	fmt.Fprintf(&b, "\r\n# Checks\r\n")
 	for _, n := range of.Checks {
 		outcome := "denied"
@@ -226,6 +232,22 @@ func (s *Server) writeSplits(b *strings.Builder, of *agent.Stats) {
 			fmt.Fprintf(b, "store_skew_ms:%.1f\r\n", float64(skew.Microseconds())/1000)
 		}
 	}
+}
+
+// writeRules is the section of INFO about the rules in force.
+func writeRules(b *strings.Builder, n int, s rules.Status) {
+	since := int64(0)
+	if !s.Since.IsZero() {
+		since = s.Since.Unix()
+	}
+	reason := strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, cmp.Or(s.Missing, s.Stale))
+	fmt.Fprintf(b, "\r\n# Rules\r\nrules:%d\r\nrules_source:%s\r\nrules_version:%d\r\nrules_since:%d\r\nrules_stale:%d\r\nrules_stale_reason:%s\r\n",
+		n, s.From(), s.Version, since, b2i(reason != ""), reason)
 }
 
 // perThousand is the calls to the store for each 1,000 checks; 0 before the first check.

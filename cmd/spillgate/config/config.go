@@ -106,10 +106,15 @@ const Off = "off"
 
 // Rules says where the rules are.
 type Rules struct {
-	File     string        // default none: no rules
-	Store    bool          // default false
-	CacheTTL time.Duration // default 30 s
-	Snapshot string        // default none
+	// File of rules; it is watched. Default none: no rules.
+	File string
+	// Store has the rules of the store instead: the versions that spillgate rules push makes. Default false.
+	Store bool
+	// CacheTTL is how long rules from the store are good without a look at it. Default 30 s. Shorter asks the store more often, and
+	// notices sooner what was not announced.
+	CacheTTL time.Duration
+	// Snapshot is the file that keeps the store's rules, for a start without it. Default none.
+	Snapshot string
 }
 
 // Hotkeys says which buckets are hot: those can be answered from leases.

@@ -86,17 +86,11 @@ var settings = []setting{
 	{"rules.file", "rules", "file of rules (empty: no rules)",
 		func(c *Config) pflag.Value { return (*text)(&c.Rules.File) }},
 	{"rules.store", "", "take the rules from the store",
-		func(c *Config) pflag.Value {
-			return later{(*boolean)(&c.Rules.Store), "false", "name a file in rules.file"}
-		}},
-	{"rules.cache_ttl", "", "how long rules from the store are good",
-		func(c *Config) pflag.Value {
-			return later{duration(&c.Rules.CacheTTL, time.Second, time.Hour), "30s", "leave it out, it belongs to rules.store"}
-		}},
-	{"rules.snapshot", "", "file that keeps the store's rules",
-		func(c *Config) pflag.Value {
-			return later{(*text)(&c.Rules.Snapshot), "", "leave it out, it belongs to rules.store"}
-		}},
+		func(c *Config) pflag.Value { return (*boolean)(&c.Rules.Store) }},
+	{"rules.cache_ttl", "", "how long rules from the store are good without a look at it",
+		func(c *Config) pflag.Value { return duration(&c.Rules.CacheTTL, time.Second, time.Hour) }},
+	{"rules.snapshot", "", "file that keeps the store's rules, for a start without it",
+		func(c *Config) pflag.Value { return (*text)(&c.Rules.Snapshot) }},
 
 	{"hotkeys.top", "", "hot keys that are followed at once",
 		func(c *Config) pflag.Value { return integer(&c.Hotkeys.Top, 1, 1<<20) }},

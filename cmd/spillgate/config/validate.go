@@ -38,7 +38,31 @@ func (p *problems) failf(key, format string, args ...any) {
 func (p *problems) validate() {
 	p.values()
 	p.store()
+	p.rules()
 	p.doors()
+}
+
+// rules checks where the rules come from: a file or the store, and what belongs to the latter.
+func (p *problems) rules() {
+	r, defaults := &p.c.Rules, Default("").Rules
+	if p.rejected["rules.store"] {
+		return
+	}
+	if !r.Store {
+		if !p.rejected["rules.cache_ttl"] && r.CacheTTL != defaults.CacheTTL {
+			p.failf("rules.cache_ttl", " is set, but the rules do not come from the store; remove it, or set rules.store to true")
+		}
+		if r.Snapshot != "" {
+			p.failf("rules.snapshot", " is set, but the rules do not come from the store; remove it, or set rules.store to true")
+		}
+		return
+	}
+	if r.File != "" {
+		p.failf("rules.store", " is true, and rules.file names a file; remove one of them")
+	}
+	if !p.rejected["store.url"] && p.c.Store.InMemory() {
+		p.failf("rules.store", " does not go with the store memory://; name a file in rules.file, or write a redis:// URL in store.url")
+	}
 }
 
 // values checks each value alone, by reading its own text again: what a program set is held to the same bounds.
