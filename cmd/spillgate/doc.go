@@ -24,6 +24,8 @@
 //	main.go, root.go     exit codes, the command tree, help
 //	agent.go, service.go the command agent, and what it wires and runs
 //	store.go, rules.go   the two stores as one; the rules file and its reloads
+//	datacenter.go        the part of the rules that is enforced in this data center
+//	rules_lint.go, rules_bound.go   the command rules lint: a file's mistakes, and what it promises
 //	admin.go             health, metrics, profiles, the API of package dashboard
 //	check.go, version.go one command each
 //	bench.go             the command bench, which drives bench/
