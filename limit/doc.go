@@ -17,6 +17,9 @@
 //	  |   Terms.Decide(n, outcome)                                   [4]
 //	Decision admitted, remaining 199, retry -, reset 10 ms
 //
+// Where several data centers enforce a rule, each compiles its portion of the rate (Portion, Rate.Scale). What a rule promises then,
+// in numbers, is its Bound.
+//
 // # Who owns what
 //
 // A token bucket is ONE integer, its theoretical arrival time (TAT) as in the

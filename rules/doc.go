@@ -7,6 +7,8 @@
 //	  |     parser    values -> rules, or all problems (parse.go, options.go)
 //	  |     insert    rules -> one tree per domain (tree.go)
 //	Set
+//	  |   Set.ForDatacenter: the portion of one of several data centers, if there are (datacenter.go)
+//	Set
 //	  |   Set.Match(domain, descriptor), on the path of every check   [2]
 //	*Rule             limit.Rule, and Vary: which values name the bucket
 //

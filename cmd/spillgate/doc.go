@@ -24,6 +24,7 @@
 //	main.go, root.go     exit codes, the command tree, help
 //	agent.go, service.go the command agent, and what it wires and runs
 //	store.go, rules.go   the two stores as one; the sources of rules as one
+//	datacenter.go        the part of the rules that is enforced in this data center
 //	admin.go             health, metrics, profiles, the API of package dashboard
 //	check.go, version.go one command each
 //	rules_*.go           the command rules and what is below it: files, and versions in the store

@@ -33,8 +33,8 @@ type boundOptions struct {
 func (o *boundOptions) bind(flags *pflag.FlagSet) {
 	o.flags = flags
 	flags.IntVar(&o.agents, "agents", 1, "agents in a data center; matters to optimistic rules")
-	flags.IntVar(&o.dcs, "dcs", 1, "data centers, each with a store and an equal share")
-	flags.Float64Var(&o.headroom, "headroom", config.Default("").Datacenter.Headroom, "by how much more than its share each admits")
+	flags.IntVar(&o.dcs, "dcs", 1, "data centers, of equal share")
+	flags.Float64Var(&o.headroom, "headroom", config.Default("").Datacenter.Headroom, "by which each admits more than its share")
 	flags.StringVar(&o.config, "config", "", "take share and headroom from this `file`, an agent's")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
 }

@@ -15,9 +15,8 @@ func newLintCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lint [flags] FILE",
 		Short: "Check a rules file, and print what its rules promise",
-		Long: "Check a rules file, ours or one of envoyproxy/ratelimit, and print for each rule how\n" +
-			"much one of its buckets admits at most, in one data center and in all.\n" +
-			"Exit status: 0, or 2 for a mistake.",
+		Long: "Check a rules file, ours or one of envoyproxy/ratelimit, and print how much one\n" +
+			"bucket of each rule admits at most. Exit status: 0, or 2 for a mistake.",
 		Example: "  spillgate rules lint --agents 20 --dcs 3 rules.yaml\n" +
 			"  spillgate rules lint --as-native ratelimit.yaml > rules.yaml",
 		Args: usage(oneFile),
