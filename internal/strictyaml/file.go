@@ -34,10 +34,11 @@ func ReadFile(path string, most int) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	var text bytes.Buffer
+	size := 0 // unknown
 	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
-		text.Grow(int(min(info.Size(), int64(most))) + bytes.MinRead + 1)
+		size = int(min(info.Size(), int64(most)))
 	}
+	text := bytes.NewBuffer(make([]byte, 0, size+1+bytes.MinRead)) // read without growing
 	_, err = text.ReadFrom(io.LimitReader(f, int64(most)+1))
 	return text.Bytes(), err
 }
