@@ -17,7 +17,7 @@ func newRulesCommand() *cobra.Command {
 		Use:   "rules",
 		Short: "Check rules files, and keep the rules of a fleet in its store",
 		Long: "Check rules files, see which rule applies to a request, and keep the rules of a\n" +
-			"fleet in its store, as versions: agents with rules.store: true have each at once.",
+			"fleet in its store, as versions that agents with rules.store: true have at once.",
 		Example: "  spillgate rules lint rules.yaml\n" +
 			"  spillgate rules explain --rules rules.yaml api route=/pay user=42\n" +
 			"  spillgate rules push --store redis://127.0.0.1:6379 rules.yaml",
