@@ -140,7 +140,7 @@ func TestWindowScenarios(t *testing.T) {
 					retry = NoRetry
 				}
 				// A step of a sliding window is 245 us.
-				if late := d.RetryAfter - retry; late < 0 || late > 300*time.Microsecond {
+				if late := d.RetryAfter - retry; late < 0 || late > 2*245*time.Microsecond {
 					t.Errorf("step %d: %+v: retry after %v, want %v", i, s, d.RetryAfter, retry)
 				}
 				if want := time.Duration(s.resets) * time.Millisecond; d.ResetAfter != want {
