@@ -91,7 +91,7 @@ func (c Class) Span() Ticks { return Ticks(float64(c.Length.Microseconds()) * c.
 // Step is how far a store's clock must have moved before a write records it
 // again: a 4,096th of a generation, 1 ms in the shortest class. The recorded clock lags by
 // less than a step; a TAT, being absolute, yields no token twice for that.
-func (c Class) Step() Ticks { return c.Span() / stepsPerSpan }
+func (c Class) Step() Ticks { return (c.Span() + stepsPerSpan - 1) / stepsPerSpan }
 
 // At places a server time, in nanoseconds since the Unix epoch, into the
 // class: the number of its generation and the ticks since that began.
