@@ -268,113 +268,7 @@ local function divisions(pass, lease)
   end
 end
 
--- What entries on windows need: the twin of limit.Terms.ApplyWindow, bit for bit.
-local function windows()
-  local floor, ceil, max, min, num, pack = math.floor, math.ceil, math.max, math.min, tonumber, struct.pack
-  local match, format, sub, rep, read = string.match, string.format, string.sub, string.rep, struct.unpack
-
-  local function grantable(op, n, used, limit)
-    local free = max(0, limit - used)
-    if op == 1 and n > free then return 0 end
-    return min(n, free)
-  end
-
-  -- Both return granted, level, what to store if anything, left, epoch, and what fades or the wait.
-  local function counted(op, n, epoch, length, limit, slides, cell, micros, ends)
-    local index, count, before, current = 0, 0, 0, floor(micros / length)
-    if cell then
-      local i, c, b = match(cell, '^(%d+) (%d+) (%d+)$')
-      index, count, before = num(i) or -1, num(c), num(b)
-      if index < 0 or index * length >= ends or max(count, before) > 2^40 then
-        if op ~= 5 then return -1, 0 end
-        index, count, before = 0, 0, 0
-      end
-    end
-    if index < current - 1 then
-      count, before = 0, 0
-    elseif index < current then
-      count, before = 0, count
-    end
-    if not slides then before = 0 end
-    index = max(index, current)
-    local left, faded = (index + 1) * length - micros, 0
-    if before > 0 then
-      local step = ceil(length / 4096)
-      local steps = ceil(length / step)
-      faded = floor((before * (steps - floor(max(0, length - left) / step)) + steps - 1) / steps)
-    end
-    local granted, dirty
-    if op == 4 then
-      granted = epoch == index and min(n, count) or 0
-      count, dirty = count - granted, granted > 0
-    elseif op == 5 then
-      granted, count, before, faded, dirty = 0, 0, 0, 0, true
-    else
-      granted = grantable(op, n, count + faded, limit)
-      count, dirty = count + granted, granted > 0
-    end
-    return granted, count + faded, dirty and format('%d %d %d', index, count, before) or nil, left, index, before
-  end
-
-  local function logged(op, n, epoch, piece, length, limit, cell, micros, ends)
-    cell = cell or pack('>d', 0)
-    local damaged, used = false, #cell / 8 - 1 -- of the times of hits: the i-th is at 8 * i + 1
-    if used % 1 ~= 0 or used < 0 or used > 1000 then
-      cell, damaged, used = pack('>d', 0), true, 0
-    end
-    local function hit(i)
-      local t = read('>d', cell, 8 * i + 1)
-      if t % 1 ~= 0 or t < 0 or t >= ends then
-        damaged = true
-        return 0
-      end
-      return t
-    end
-    -- How many are before a time.
-    local function before(t)
-      local low, high = 1, used + 1
-      while low < high do
-        local middle = floor((low + high) / 2)
-        if hit(middle) < t then low = middle + 1 else high = middle end
-      end
-      return low - 1
-    end
-    local now = max(hit(0), micros)
-    local gone = before(now - length + 1)
-    cell, used = pack('>d', now) .. sub(cell, 8 * gone + 9), used - gone
-    local granted, dirty = 0, false
-    if op == 5 then
-      cell, used, dirty, damaged = sub(cell, 1, 8), 0, true, false
-    elseif op == 4 then
-      local first, after = before(epoch), before(epoch + 1)
-      granted = min(n, after - first)
-      cell, used = sub(cell, 1, 8 * (after - granted) + 8) .. sub(cell, 8 * after + 9), used - granted
-      dirty = granted > 0
-    else
-      granted = grantable(op, n, used, limit)
-      cell, used, dirty = cell .. rep(pack('>d', now), granted), used + granted, granted > 0
-    end
-    local left, wait = 0, 0
-    if used > 0 then
-      left = hit(used) + length - micros
-      if piece == 0 then piece = n end
-      local k = used + piece - limit
-      if k > 0 and piece <= limit then wait = hit(k) + length - micros end
-    end
-    if damaged then return -1, 0 end
-    return granted, used, dirty and cell or nil, left, now, wait
-  end
-
-  -- cell is false if there is none, and nil with no tat if its hash is damaged. at is where the entry's numbers are.
-  return function(op, length, limit, algorithm, cell, tat, at, micros, ends)
-    if not cell and not tat and op ~= 5 then return -1, 0 end
-    local n, epoch, piece = read('>ddd', numbers, at)
-    if algorithm == 3 then return logged(op, n, epoch, piece, length, limit, cell, micros, ends) end
-    return counted(op, n, epoch, length, limit, algorithm == 1, cell, micros, ends)
-  end
-end
-
--- What entries need that find a record or make one. held, freed and start are for divided buckets.
+-- What entries need that find a record or make one, or are on windows. held, freed and start are for divided buckets.
 local function records()
   local floor, max, min, match, read, format = math.floor, math.max, math.min, string.match, struct.unpack, string.format
 
@@ -429,6 +323,112 @@ local function records()
     if taken < take then share = 0 elseif share == 0 and take > 0 and free > 0 then share = 1 end
     local granted = min(n, share, 2^40 - out)
     return granted, tat + (taken + granted) * emission, out + granted, before, seen, taken, epoch, contenders
+  end
+
+  -- What entries on windows need: the twin of limit.Terms.ApplyWindow, bit for bit.
+  local function windows()
+    local floor, ceil, max, min, num, pack = math.floor, math.ceil, math.max, math.min, tonumber, struct.pack
+    local match, format, sub, rep, read = string.match, string.format, string.sub, string.rep, struct.unpack
+
+    local function grantable(op, n, used, limit)
+      local free = max(0, limit - used)
+      if op == 1 and n > free then return 0 end
+      return min(n, free)
+    end
+
+    -- Both return granted, level, what to store if anything, left, epoch, and what fades or the wait.
+    local function counted(op, n, epoch, length, limit, slides, cell, micros, ends)
+      local index, count, before, current = 0, 0, 0, floor(micros / length)
+      if cell then
+        local i, c, b = match(cell, '^(%d+) (%d+) (%d+)$')
+        index, count, before = num(i) or -1, num(c), num(b)
+        if index < 0 or index * length >= ends or max(count, before) > 2^40 then
+          if op ~= 5 then return -1, 0 end
+          index, count, before = 0, 0, 0
+        end
+      end
+      if index < current - 1 then
+        count, before = 0, 0
+      elseif index < current then
+        count, before = 0, count
+      end
+      if not slides then before = 0 end
+      index = max(index, current)
+      local left, faded = (index + 1) * length - micros, 0
+      if before > 0 then
+        local step = ceil(length / 4096)
+        local steps = ceil(length / step)
+        faded = floor((before * (steps - floor(max(0, length - left) / step)) + steps - 1) / steps)
+      end
+      local granted, dirty
+      if op == 4 then
+        granted = epoch == index and min(n, count) or 0
+        count, dirty = count - granted, granted > 0
+      elseif op == 5 then
+        granted, count, before, faded, dirty = 0, 0, 0, 0, true
+      else
+        granted = grantable(op, n, count + faded, limit)
+        count, dirty = count + granted, granted > 0
+      end
+      return granted, count + faded, dirty and format('%d %d %d', index, count, before) or nil, left, index, before
+    end
+
+    local function logged(op, n, epoch, piece, length, limit, cell, micros, ends)
+      cell = cell or pack('>d', 0)
+      local damaged, used = false, #cell / 8 - 1 -- of the times of hits: the i-th is at 8 * i + 1
+      if used % 1 ~= 0 or used < 0 or used > 1000 then
+        cell, damaged, used = pack('>d', 0), true, 0
+      end
+      local function hit(i)
+        local t = read('>d', cell, 8 * i + 1)
+        if t % 1 ~= 0 or t < 0 or t >= ends then
+          damaged = true
+          return 0
+        end
+        return t
+      end
+      -- How many are before a time.
+      local function before(t)
+        local low, high = 1, used + 1
+        while low < high do
+          local middle = floor((low + high) / 2)
+          if hit(middle) < t then low = middle + 1 else high = middle end
+        end
+        return low - 1
+      end
+      local now = max(hit(0), micros)
+      local gone = before(now - length + 1)
+      cell, used = pack('>d', now) .. sub(cell, 8 * gone + 9), used - gone
+      local granted, dirty = 0, false
+      if op == 5 then
+        cell, used, dirty, damaged = sub(cell, 1, 8), 0, true, false
+      elseif op == 4 then
+        local first, after = before(epoch), before(epoch + 1)
+        granted = min(n, after - first)
+        cell, used = sub(cell, 1, 8 * (after - granted) + 8) .. sub(cell, 8 * after + 9), used - granted
+        dirty = granted > 0
+      else
+        granted = grantable(op, n, used, limit)
+        cell, used, dirty = cell .. rep(pack('>d', now), granted), used + granted, granted > 0
+      end
+      local left, wait = 0, 0
+      if used > 0 then
+        left = hit(used) + length - micros
+        if piece == 0 then piece = n end
+        local k = used + piece - limit
+        if k > 0 and piece <= limit then wait = hit(k) + length - micros end
+      end
+      if damaged then return -1, 0 end
+      return granted, used, dirty and cell or nil, left, now, wait
+    end
+
+    -- cell is false if there is none, and nil with no tat if its hash is damaged. at is where the entry's numbers are.
+    return function(op, length, limit, algorithm, cell, tat, at, micros, ends)
+      if not cell and not tat and op ~= 5 then return -1, 0 end
+      local n, epoch, piece = read('>ddd', numbers, at)
+      if algorithm == 3 then return logged(op, n, epoch, piece, length, limit, cell, micros, ends) end
+      return counted(op, n, epoch, length, limit, algorithm == 1, cell, micros, ends)
+    end
   end
 
   local divided, windowed
