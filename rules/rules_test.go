@@ -284,8 +284,8 @@ func TestDocs(t *testing.T) {
 			t.Error("of the viral buckets, exports is to stay whole, and per-user need not")
 		}
 	}
-	if len(examples) != 5 {
-		t.Errorf("%d examples, want 5", len(examples))
+	if len(examples) != 6 {
+		t.Errorf("%d examples, want 6", len(examples))
 	}
 }
 
