@@ -147,7 +147,7 @@ func (t *Terms) grantable(op Op, n, used Tokens) Tokens {
 	if op == Take && n > free {
 		return 0
 	}
-	return min(n, free)
+	return max(0, min(n, free))
 }
 
 // steps are those in which the window before fades: how long one is, in microseconds, and how many there are. The last may be shorter.

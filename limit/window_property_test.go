@@ -101,6 +101,9 @@ func history(t *rapid.T, terms *Terms, back int64, each func(op Op, n Tokens, as
 		}
 		op := rapid.SampledFrom([]Op{Take, Take, TakePartial, Charge, Refund}).Draw(t, "op")
 		n, ask := drawTokens(t, terms.Burst), &Ask{}
+		if rapid.IntRange(0, 15).Draw(t, "negative") == 0 {
+			n = -n // worth nothing
+		}
 		if op == Refund && len(taken) > 0 {
 			of := taken[rapid.IntRange(max(0, len(taken)-4), len(taken)-1).Draw(t, "of")]
 			ask.Epoch, n = of.Epoch, min(n, of.Granted)
@@ -122,7 +125,7 @@ func TestWindowRecount(t *testing.T) {
 		terms := drawWindow(t)
 		r := &recount{terms: terms, window: terms.Class.Window.Microseconds()}
 		history(t, terms, 0, func(op Op, n Tokens, ask *Ask, now int64, _, _ *Window, out Outcome, write bool) {
-			if write != (out.Granted > 0) || out.Granted < 0 || out.Granted > n {
+			if write != (out.Granted > 0) || out.Granted < 0 || out.Granted > max(0, n) {
 				t.Fatalf("op %d of %d granted %d, write is %v", op, n, out.Granted, write)
 			}
 			least, most := r.used(now)
@@ -131,7 +134,7 @@ func TestWindowRecount(t *testing.T) {
 				if terms.Algorithm == SlidingLog {
 					from, to = ask.Epoch, ask.Epoch+1
 				}
-				want := min(n, r.between(from, to))
+				want := max(0, min(n, r.between(from, to)))
 				if over := from + r.window; now >= over {
 					want = 0
 				}

@@ -38,6 +38,9 @@ func drawPeriod(t *rapid.T) time.Duration {
 func (w *twins) windowEntry(t *rapid.T, b limit.Bucket, terms *limit.Terms, round int) *batcher.Entry {
 	e := &batcher.Entry{Bucket: b, Terms: terms, Op: rapid.SampledFrom([]limit.Op{limit.Take, limit.Take, limit.TakePartial,
 		limit.TakePartial, limit.Charge, limit.Refund, limit.Reset, limit.Lease}).Draw(t, "op"), N: drawTokens(t, terms, "n"), Round: round}
+	if rapid.IntRange(0, 15).Draw(t, "negative") == 0 {
+		e.N = -e.N // an agent never sends it
+	}
 	if e.Op == limit.Refund && len(w.leases) > 0 {
 		g := w.leases[rapid.IntRange(max(0, len(w.leases)-6), len(w.leases)-1).Draw(t, "of")]
 		e.Ask.Epoch = g.epoch

@@ -333,7 +333,7 @@ local function records()
     local function grantable(op, n, used, limit)
       local free = max(0, limit - used)
       if op == 1 and n > free then return 0 end
-      return min(n, free)
+      return max(0, min(n, free))
     end
 
     -- Both return granted, level, what to store if anything, left, epoch, and what fades or the wait.
@@ -362,7 +362,7 @@ local function records()
       end
       local granted, dirty
       if op == 4 then
-        granted = epoch == index and min(n, count) or 0
+        granted = epoch == index and max(0, min(n, count)) or 0
         count, dirty = count - granted, granted > 0
       elseif op == 5 then
         granted, count, before, faded, dirty = 0, 0, 0, 0, true
@@ -404,7 +404,7 @@ local function records()
         cell, used, dirty, damaged = sub(cell, 1, 8), 0, true, false
       elseif op == 4 then
         local first, after = before(epoch), before(epoch + 1)
-        granted = min(n, after - first)
+        granted = max(0, min(n, after - first))
         cell, used = sub(cell, 1, 8 * (after - granted) + 8) .. sub(cell, 8 * after + 9), used - granted
         dirty = granted > 0
       else
