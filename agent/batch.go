@@ -214,10 +214,10 @@ func (b *Batch) add(it *item) {
 	case direct != nil:
 		e := b.entryAt(len(b.items) - 1 - b.checks[len(b.checks)-1].first)
 		secret.Name(&e.Bucket, b.id)
-		e.Terms, e.Op, e.N = it.terms, it.op, it.n
+		e.Terms, e.Op, e.N, e.Ask = it.terms, it.op, it.n, limit.Ask{}
 		direct.ApplyAt(b.now, e)
 		it.settle(b.agent, e.Out, e.Err)
-	case it.op != limit.Take || it.rule != nil && it.rule.Mode == limit.Exact:
+	case it.op != limit.Take || it.exact():
 		var name limit.Bucket
 		secret.Name(&name, b.id)
 		if it.op == limit.Reset {
@@ -229,6 +229,11 @@ func (b *Batch) add(it *item) {
 	default:
 		b.ask(it, secret)
 	}
+}
+
+// exact reports whether the store decides, whatever the agent knows.
+func (it *item) exact() bool {
+	return it.terms.Algorithm != limit.TokenBucket || it.rule != nil && it.rule.Mode == limit.Exact
 }
 
 // ask lets the desk decide an item whose bucket's id is in b.id, and leaves to the store what it does not.
@@ -306,7 +311,7 @@ func (it *item) settle(a *Agent, out limit.Outcome, err error) {
 	case err != nil:
 		it.fail(a, err)
 		return
-	case it.claim != nil && it.op == limit.Take && (it.rule == nil || it.rule.Mode != limit.Exact):
+	case it.claim != nil && it.op == limit.Take && !it.exact():
 		it.decision = a.desk.Learn(&it.ruling, it.claim)
 	default:
 		it.decision = it.terms.Decide(it.n, out)
@@ -504,7 +509,7 @@ func (b *Batch) refund(i int, it *item) {
 	}
 	if direct := b.agent.direct; direct != nil {
 		e := b.entryAt(i)
-		e.Op, e.N = limit.Refund, it.n
+		e.Op, e.N, e.Ask = limit.Refund, it.n, limit.Ask{Epoch: e.Out.Epoch}
 		direct.ApplyAt(b.now, e)
 		return
 	}
@@ -522,7 +527,7 @@ func (b *Batch) refund(i int, it *item) {
 	c := b.refunds.Claim()
 	c.Bucket, c.Terms, c.Op, c.N = *name, it.terms, limit.Refund, it.n
 	if c.Part = it.ruling.Part(b.agent.desk.now()); it.claim != nil && !it.ruling.Decided {
-		c.Part = it.claim.Part
+		c.Part, c.Ask.Epoch = it.claim.Part, it.claim.Out.Epoch
 	}
 	c.Deadline = refundPatience
 }

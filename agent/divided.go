@@ -25,11 +25,16 @@ func (b *Batch) watch(it *item, name *limit.Bucket) {
 	}
 }
 
-// noSplit reports whether the item's rule forbids to split.
-func (it *item) noSplit() bool { return it.rule != nil && it.rule.NoSplit }
+// noSplit reports whether the item's rule forbids to split, or its bucket counts in windows.
+func (it *item) noSplit() bool {
+	return it.rule != nil && it.rule.NoSplit || it.terms.Algorithm != limit.TokenBucket
+}
 
 // choose names the part of the bucket that an item's claim goes to.
 func (b *Batch) choose(it *item) {
+	if it.terms.Algorithm != limit.TokenBucket {
+		return // never divided
+	}
 	splits := b.agent.desk.splits
 	if part, ok := it.ruling.Rides(); ok {
 		it.route.Ride(splits, it.claim, part, it.pace(), it.noSplit())
@@ -40,7 +45,7 @@ func (b *Batch) choose(it *item) {
 
 // pace is how long claims of an item's rule begin at the same part. Those of leased rules ride with leases.
 func (it *item) pace() split.Pace {
-	if it.rule != nil && it.rule.Mode == limit.Exact {
+	if it.exact() {
 		return split.Moving
 	}
 	return split.Staying

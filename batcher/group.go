@@ -28,7 +28,8 @@ type Claim struct {
 	// Op is Take (all of N or nothing; N = 0 peeks), Charge, Refund, Reset or, with Send, Lease, Touch, Close or Merge.
 	Op limit.Op
 	N  limit.Tokens
-	// Ask goes with op Lease; its Take is filled in by the batcher, for the takes that ride along.
+	// Ask goes with op Lease; its Take is filled in by the batcher, for the takes that ride along. A Refund to a bucket that
+	// counts in windows has the Epoch of the take's outcome.
 	Ask limit.Ask
 	// Part, if set, is as in Entry. It is not changed, but for what the store fills in, and may be shared.
 	Part *limit.Part

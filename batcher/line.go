@@ -51,7 +51,7 @@ func (l *Line) Add(c *Claim) {
 			round = p.entry.Round + 1
 		}
 		p = l.empty()
-		p.entry = Entry{Bucket: c.Bucket, Terms: c.Terms, Op: c.Op, Part: c.Part, Round: round}
+		p.entry = Entry{Bucket: c.Bucket, Terms: c.Terms, Op: c.Op, Ask: limit.Ask{Epoch: c.Ask.Epoch}, Part: c.Part, Round: round}
 		if l.byBucket == nil {
 			l.byBucket = make(map[limit.Sum]*pending)
 		}
@@ -141,7 +141,8 @@ func (l *Line) Settle(load *Load, done func(*Claim)) (refunded limit.Tokens, ref
 		if unused > 0 {
 			refunded += unused
 			refunds++
-			l.Add(&Claim{Bucket: p.entry.Bucket, Terms: p.entry.Terms, Op: limit.Refund, N: unused, Part: p.entry.Part})
+			l.Add(&Claim{Bucket: p.entry.Bucket, Terms: p.entry.Terms, Op: limit.Refund, N: unused, Part: p.entry.Part,
+				Ask: limit.Ask{Epoch: p.entry.Out.Epoch}})
 		}
 		for c := p.first; c != nil; {
 			next := c.next

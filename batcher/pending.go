@@ -27,6 +27,9 @@ func (p *pending) accepts(c *Claim) bool {
 	if p.entry.Op == limit.Lease {
 		return c.Op == limit.Take && (!p.sent || p.entry.N > 0)
 	}
+	if c.Op == limit.Refund && c.Terms.Algorithm != limit.TokenBucket && c.Ask.Epoch != p.entry.Ask.Epoch {
+		return false // each goes to its window
+	}
 	return family(p.entry.Op) == family(c.Op) && c.Op != limit.Lease && !p.sent
 }
 
@@ -91,7 +94,7 @@ func (p *pending) seal() {
 		p.sealLease()
 		return
 	}
-	e.N = 0
+	e.N, e.Ask.Piece = 0, 0
 	n := 0
 	for c := p.first; c != nil; c = c.next {
 		switch {
@@ -99,6 +102,7 @@ func (p *pending) seal() {
 			e.N = c.N
 		case c.N <= e.Terms.Burst || family(e.Op) != limit.Take:
 			e.N = min(e.N+c.N, e.Terms.Burst)
+			e.Ask.Piece = max(e.Ask.Piece, c.N) // a log says when the dearest can be had
 		}
 		c.sent = true
 		n++
@@ -143,7 +147,8 @@ func (p *pending) share() (unused limit.Tokens) {
 	left, level := e.Out.Granted, e.Out.Level-limit.Ticks(e.Out.Granted)*terms.Emission
 	for c := p.first; c != nil; c = c.next {
 		c.Err, c.Split = nil, e.Split
-		c.Out = limit.Outcome{Level: level, Lag: e.Out.Lag}
+		c.Out = e.Out
+		c.Out.Granted, c.Out.Level = 0, level
 		if c.N <= left && !c.orphan {
 			left -= c.N
 			level += limit.Ticks(c.N) * terms.Emission

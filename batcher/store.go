@@ -22,6 +22,8 @@ var (
 	// ErrStale: the bucket is not divided as the entry says. At home it means that it is divided, and Entry.Split says how; at a part
 	// that it is not any more, and home knows. It is an ErrNotRun.
 	ErrStale = fmt.Errorf("%w: the bucket is not divided as the entry says", ErrNotRun)
+
+	errWindow = fmt.Errorf("%w: buckets that count in windows are neither leased nor divided", ErrNotRun)
 )
 
 // Entry is one operation on one bucket, and its outcome.
@@ -30,7 +32,7 @@ type Entry struct {
 	Terms  *limit.Terms
 	Op     limit.Op
 	N      limit.Tokens
-	// Ask goes with op Lease; else zero.
+	// Ask goes with op Lease, and with all on a bucket that counts in windows; else zero.
 	Ask limit.Ask
 	// Part, if set, says that the entry goes to a part, or is of op Touch, Close or Merge. A store of several masters
 	// fills in Ways and Stride of a Touch.
@@ -44,6 +46,14 @@ type Entry struct {
 	Err error
 	// Split is how the bucket is divided, if its home says that it is, or was until not long ago; else nil.
 	Split *Split
+}
+
+// Valid is nil, or the error of an entry that no store can run.
+func (e *Entry) Valid() error {
+	if e.Terms.Algorithm != limit.TokenBucket && (e.Op >= limit.Lease || e.Part.At() > 0) {
+		return errWindow
+	}
+	return nil
 }
 
 // terms are those of the part that the entry went to. Valid after Apply.

@@ -101,7 +101,7 @@ type fleet interface {
 func (c *Config) rule(r *rules.Rule, agents int) Rule {
 	shown := Rule{
 		Domain: r.Domain, Name: r.Name, Match: []Pattern{}, Hashed: c.Redact != nil, Unlimited: r.Unlimited, Shadow: r.Shadow,
-		Algorithm: "token_bucket", // there is no other yet
+		Algorithm: r.Rate.Algorithm.String(),
 		Mode:      r.Mode.String(), Written: LimitOf(r.Written()), Enforced: LimitOf(r),
 		OnStoreError: c.OnStoreError.String(), Deadline: c.Deadline.Seconds(), Split: "auto",
 		Bound: BoundOf(r, agents),

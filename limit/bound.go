@@ -10,7 +10,7 @@ import (
 // Bound is what a rule promises in numbers (G1 and G2 in docs/guarantees.md): of one of its buckets, in every window of length w, at most
 // Burst + Ahead + Rate*w tokens are admitted. The zero value is that of a limit of 0: nothing is.
 type Bound struct {
-	// Burst is how much a bucket can hold; where several data centers enforce the rule, all buckets of the name together.
+	// Burst is how much a bucket can hold, or twice the limit of a window that is aligned; where several data centers enforce the rule, all buckets of the name together.
 	Burst Tokens
 	// Ahead is what agents may have admitted of which the store has not heard: 0 but in mode Optimistic.
 	Ahead Tokens
@@ -28,8 +28,12 @@ func (r *Rule) Bound(agents int) (b Bound, limited bool) {
 		return b, true
 	}
 	second := big.NewRat(int64(time.Second), int64(r.Rate.Period))
+	burst := r.Terms.Burst
+	if a := r.Rate.Algorithm; a == FixedWindow || a == SlidingWindow {
+		burst *= 2 // at the edge of two aligned windows, each of which has at most the limit
+	}
 	return Bound{
-		Burst: r.Terms.Burst,
+		Burst: burst,
 		Ahead: r.Allowance * Tokens(agents),
 		Rate:  second.Mul(second, new(big.Rat).SetInt64(int64(r.Rate.Requests))),
 	}, true

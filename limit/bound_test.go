@@ -26,6 +26,9 @@ func TestBound(t *testing.T) {
 	perUser := boundOf(t, rate(100, time.Second, 200), 20, 0)
 	views := boundOf(t, rate(5000, time.Second, 0), 20, 100)
 	otp := boundOf(t, rate(1, 150*time.Minute, 1), 1, 0) // a third of 1/h with its headroom
+	window := func(a Algorithm) Bound {
+		return boundOf(t, Rate{Algorithm: a, Requests: 10, Period: time.Minute}, 20, 0)
+	}
 	for _, tt := range []struct {
 		name string
 		b    Bound
@@ -40,6 +43,9 @@ func TestBound(t *testing.T) {
 		{"slow", otp, time.Hour, "1 + 0.4/h*w", time.Hour, big.NewRat(14, 10)},
 		{"three of a kind", otp.Times(3), time.Hour, "3 + 1.2/h*w", 10 * time.Hour, big.NewRat(15, 1)},
 		{"unlike ones", perUser.Plus(views).Plus(otp), time.Second, "5201 + 2000 + 5100.01/s*w", time.Hour, big.NewRat((5201+2000+5100*3600)*10+4, 10)},
+		{"two aligned windows meet", window(FixedWindow), time.Minute, "20 + 10/m*w", time.Second, big.NewRat(121, 6)},
+		{"the same where they slide", window(SlidingWindow), time.Minute, "20 + 10/m*w", 0, big.NewRat(20, 1)},
+		{"a log", window(SlidingLog), time.Minute, "10 + 10/m*w", 0, big.NewRat(10, 1)},
 		{"nothing", Bound{}, time.Second, "0", time.Hour, new(big.Rat)},
 		{"nothing, thrice", Bound{}.Times(3), time.Second, "0", time.Hour, new(big.Rat)},
 	} {
@@ -52,6 +58,9 @@ func TestBound(t *testing.T) {
 	}
 	if b, limited := (&Rule{Unlimited: true}).Bound(1); limited {
 		t.Errorf("an unlimited rule has the bound %v", b)
+	}
+	if b, limited := (&Rule{Rate: rate(1, time.Second, 0), Terms: new(Terms), Shadow: true}).Bound(1); limited {
+		t.Errorf("a shadow has the bound %v", b)
 	}
 	if b, limited := (&Rule{Rate: rate(0, time.Second, 0)}).Bound(1); !limited || b.In(time.Hour).Sign() != 0 {
 		t.Errorf("a limit of 0 has the bound %v (%v)", b, limited)

@@ -82,7 +82,7 @@ type Outcome struct {
 	// Granted tokens; for Take all or none, for Charge and Refund those that counted, for
 	// Lease those on lease.
 	Granted Tokens
-	// Level is TAT - now after the operation: the time until the bucket is full.
+	// Level is TAT - now after the operation: the time until the bucket is full. Of the window kinds it is what is used.
 	Level Ticks
 	// Lag is by how much the store's clock is behind the time that the cell has seen,
 	// in nanoseconds; 0 unless that clock was set back.
@@ -98,4 +98,14 @@ type Outcome struct {
 	Contenders int64
 	// Term is for how long the grant may be spent, in nanoseconds, where that is less than LeaseTTL; else 0 or LeaseTTL.
 	Term int64
+
+	// What only the window kinds have. Their Epoch is, for every op, the number of the window, counted from 1970; of a sliding log the
+	// time of the hits, in microseconds. A refund tells it (Ask.Epoch).
+
+	// Left is how long the window lasts yet; of a sliding log, how long until nothing of it counts.
+	Left Ticks
+	// Fading is what was admitted in the window before, of a sliding window.
+	Fading Tokens
+	// Wait is how long until Ask.Piece tokens, or the entry's N if that is 0, can be taken from a sliding log.
+	Wait Ticks
 }

@@ -24,6 +24,8 @@ type Class struct {
 	// classes, 2^k with k possibly negative. Finer ticks lose less of a rate
 	// whose emission interval is no whole number of nanoseconds (docs/adr/0003).
 	PerMicro float64
+	// Window is the length of the windows in it; 0 for token buckets. Cells of different windows never share a hash.
+	Window time.Duration
 }
 
 const (
@@ -67,13 +69,20 @@ func BucketClass(fill time.Duration) (c Class, ok bool) {
 	return Class{}, false
 }
 
-// String names the class as it stands in key names: kind and length, such as
-// "b4s" or "w1500ms".
+// String names the class as it stands in key names: kind and length, or window, such as
+// "b4s" or "f1500ms".
 func (c Class) String() string {
-	if c.Length%time.Second == 0 {
-		return string(c.Kind) + strconv.FormatInt(int64(c.Length/time.Second), 10) + "s"
+	length := c.Length
+	if c.Window > 0 {
+		length = c.Window
 	}
-	return string(c.Kind) + strconv.FormatInt(c.Length.Milliseconds(), 10) + "ms"
+	switch {
+	case length%time.Second == 0:
+		return string(c.Kind) + strconv.FormatInt(int64(length/time.Second), 10) + "s"
+	case length%time.Millisecond == 0:
+		return string(c.Kind) + strconv.FormatInt(length.Milliseconds(), 10) + "ms"
+	}
+	return string(c.Kind) + strconv.FormatInt(length.Microseconds(), 10) + "us"
 }
 
 // Span is the length of one generation in ticks.
@@ -82,7 +91,7 @@ func (c Class) Span() Ticks { return Ticks(float64(c.Length.Microseconds()) * c.
 // Step is how far a store's clock must have moved before a write records it
 // again: a 4,096th of a generation, 1 ms in the shortest class. The recorded clock lags by
 // less than a step; a TAT, being absolute, yields no token twice for that.
-func (c Class) Step() Ticks { return c.Span() / stepsPerSpan }
+func (c Class) Step() Ticks { return (c.Span() + stepsPerSpan - 1) / stepsPerSpan }
 
 // At places a server time, in nanoseconds since the Unix epoch, into the
 // class: the number of its generation and the ticks since that began.

@@ -60,7 +60,7 @@ const NoRetry time.Duration = -1
 type Decision struct {
 	Admitted bool
 	Reason   Reason
-	// Limit is the rule's burst; 0 when no rule counted.
+	// Limit is the rule's burst, or the limit of a window; 0 when no rule counted.
 	Limit Tokens
 	// Remaining tokens after this check, at least 0.
 	Remaining Tokens
@@ -77,6 +77,9 @@ type Decision struct {
 // Decide turns the outcome of a take of n tokens into a decision, without a
 // rule's name. A take of more than Burst is Never.
 func (t *Terms) Decide(n Tokens, out Outcome) Decision {
+	if t.Algorithm != TokenBucket {
+		return t.decideWindow(n, &out)
+	}
 	d := Decision{
 		Admitted:   out.Granted >= n,
 		Reason:     OK,

@@ -27,6 +27,9 @@
 // will be full again. With burst C and emission interval E it holds
 // (now + C*E - TAT)/E tokens. See cell.go.
 //
+// The other algorithms count in windows, or keep a log of times (window.go). Their cells go through
+// Terms.ApplyWindow, and their Level is what is used.
+//
 // Stores keep cells in hashes that each cover one generation of a time Class and
 // die with the next but one. A cell last written two generations ago is full by
 // definition, so no cell has to be deleted and a missing cell is a full bucket.

@@ -58,7 +58,7 @@ func (l *Leases) Valid() bool {
 		l.Epoch > -1<<40 && l.Epoch < 1<<40
 }
 
-// Ask is what an entry of op Lease carries besides the tokens wanted.
+// Ask is what an entry of op Lease carries besides the tokens wanted; of the window kinds others have of it what ApplyWindow says.
 type Ask struct {
 	// Epoch of the grant that Settled belongs to, counted from 1970.
 	Epoch int64

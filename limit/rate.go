@@ -9,6 +9,9 @@ import (
 // Rate is what a person writes: so many requests per period, at most burst at
 // once. Zero Requests deny everything; the zero value is not valid, it lacks a Period.
 type Rate struct {
+	// Algorithm of the bucket. What follows about refill, Burst and Debt is for token buckets; of the others Requests is
+	// the limit and Period, of MinWindow to MaxWindow, the length of the window (see windowTerms).
+	Algorithm Algorithm
 	// Requests per Period; 0 denies everything. At most MaxTokens.
 	Requests Tokens
 	// Period over which Requests are refilled; 1 us to MaxPeriod.
@@ -32,10 +35,13 @@ type FieldError struct {
 
 func (e *FieldError) Error() string { return "limit: " + e.Field + ": " + e.Problem }
 
-// Terms are the parameters of a token bucket, compiled for its time class.
+// Terms are the parameters of a bucket, compiled for its time class.
 // They are immutable and shared by every cell of a rule.
 type Terms struct {
-	Class Class
+	// Algorithm of the bucket. The rest is said for token buckets; those of the window kinds have a limit, Burst, and count it in
+	// Depth and Level by ticks of one token.
+	Algorithm Algorithm
+	Class     Class
 	// Emission is the time in which one token is refilled, at least 1 tick.
 	// It is rounded up to a whole tick: the rate is never exceeded, and falls
 	// short of the configured one by less than 1 part in 2^44/Burst where the
@@ -56,6 +62,8 @@ func (r Rate) Terms() (*Terms, error) {
 	switch {
 	case r.Requests < 0 || r.Requests > MaxTokens:
 		return nil, &FieldError{"requests", fmt.Sprintf("%d is not between 0 and %d", r.Requests, MaxTokens)}
+	case r.Algorithm != TokenBucket:
+		return r.windowTerms()
 	case r.Burst < 0 || r.Burst > MaxTokens:
 		return nil, &FieldError{"burst", fmt.Sprintf("%d is not between 0 and %d", r.Burst, MaxTokens)}
 	case r.Debt < 0 || r.Debt > MaxTokens:

@@ -32,13 +32,16 @@ func Portion(share, headroom float64) (Fraction, error) {
 //	7/m              becomes 2 per 42.857143 s, which is 2.8/m at most 2 at once
 //	1/h              becomes 1 per 2.5 h, and not 0
 //
-// Bursts of several portions can so add up to more than the whole. Debt stays. The error is a *FieldError where the portion is slower than 1 per MaxPeriod.
+// A window keeps its length: its limit is rounded down, to no less than 1. Bursts of several portions can so add up to more than the whole. Debt stays. The error is a *FieldError where the portion is slower than 1 per MaxPeriod.
 func (r Rate) Scale(f Fraction) (Rate, error) {
 	if r.Requests == 0 || f.Num == f.Den {
 		return r, nil
 	}
 	part := r
 	part.Requests = f.AtLeastOne(r.Requests)
+	if r.Algorithm != TokenBucket {
+		return part, nil
+	}
 	if r.Burst > 0 {
 		part.Burst = f.AtLeastOne(r.Burst)
 	}

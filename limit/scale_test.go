@@ -57,6 +57,8 @@ func TestScale(t *testing.T) {
 		{"two", third, rate(2, time.Hour, 0), rate(1, 75*time.Minute, 0)},
 		{"a third", Fraction{1, 3}, rate(10, time.Millisecond, 0), rate(3, 900*time.Microsecond, 0)},
 		{"rounded up", Fraction{3, 7}, rate(10, time.Millisecond, 0), rate(4, 934*time.Microsecond, 0)},
+		{"a window keeps its length", third, Rate{Algorithm: FixedWindow, Requests: 7, Period: time.Minute}, Rate{Algorithm: FixedWindow, Requests: 2, Period: time.Minute}},
+		{"and something of its limit", third, Rate{Algorithm: SlidingLog, Requests: 1, Period: time.Hour}, Rate{Algorithm: SlidingLog, Requests: 1, Period: time.Hour}},
 		{"nothing", third, rate(0, time.Second, 0), rate(0, time.Second, 0)},
 		{"debt stays", third, Rate{Requests: 100, Period: time.Second, Debt: 77}, Rate{Requests: 40, Period: time.Second, Debt: 77}},
 		{"slow", Fraction{1, 100}, rate(1000, year, 0), rate(10, year, 0)},

@@ -143,6 +143,14 @@ func (h *hash) forget() {
 			delete(h.loads, sum)
 		}
 	}
+	for sum, w := range h.windows {
+		if w.age < h.oldest() {
+			delete(h.windows, sum)
+		}
+	}
+	if len(h.windows) == 0 {
+		h.windows = nil
+	}
 	if len(h.leased) == 0 {
 		h.leased = nil // a map keeps the room of its largest time
 	}

@@ -20,7 +20,8 @@ const shards = 64
 
 // Config of a Store. The zero value is ready for use.
 type Config struct {
-	// MaxCells bounds the cells in memory, about 100 bytes each. New buckets beyond it are not
+	// MaxCells bounds the cells in memory, about 100 bytes each; those that count in windows take twice that, and sliding logs 8 bytes
+	// for each token besides. New buckets beyond it are not
 	// counted but answered by the rule's fail policy. Default 16,777,216.
 	MaxCells int
 }
@@ -69,6 +70,8 @@ type hash struct {
 	leased map[limit.Sum]leasedCell
 	// loads are the counts of entries on buckets that are hot somewhere.
 	loads map[limit.Sum]load
+	// windows are the cells of a window kind; their slots hold elsewhere.
+	windows map[limit.Sum]windowCell
 	// cur and prev count the cells last written in the newest generation and in the one before.
 	cur, prev int
 }
@@ -123,6 +126,9 @@ func (sh *shard) applyLocked(nanos int64, sum limit.Sum, e *batcher.Entry, most 
 		lag, gen, now = h.lag(gen, now), h.newest, h.clock
 	}
 	at, tat := h.cells.find(sum), now
+	if e.Terms.Algorithm != limit.TokenBucket {
+		return sh.applyWindowLocked(nanos, h, at, sum, e, gen, now, lag, most)
+	}
 	alive := at != nil && at.age >= ageOf(gen-1)
 	if e.Op >= limit.Lease || e.Part.At() > 0 || alive && at.tat == elsewhere {
 		return sh.applyLeasedLocked(nanos, h, at, sum, e, gen, now, lag, most)

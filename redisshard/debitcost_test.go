@@ -145,23 +145,28 @@ func BenchmarkEntryCost(b *testing.B) {
 	}
 }
 
-// entryShape is a kind of entry; divided buckets are split before the measured pass.
+// entryShape is a kind of entry; divided buckets are split before the measured pass. Limits of windows are 1,000.
 type entryShape struct {
-	name    string
-	divided bool
-	entry   batcher.Entry
+	name      string
+	divided   bool
+	entry     batcher.Entry
+	algorithm limit.Algorithm
 }
 
 // entrySplit is the split of the divided buckets, as agents know it, but for its times: it lasts as long as parts allow.
 var entrySplit = limit.Split{Ways: 8, Stride: 8}
 
 var entryShapes = []entryShape{
-	{"take", false, batcher.Entry{Op: limit.Take, N: 1}},
-	{"lease", false, batcher.Entry{Op: limit.Lease, N: 10, Ask: limit.Ask{Take: 1, Presence: 1}}},
-	{"touch", true, batcher.Entry{Op: limit.Touch, Part: &limit.Part{Home: true, Ops: 1, Threshold: 1, Ways: 8, Stride: 8}}},
-	{"refused-at-home", true, batcher.Entry{Op: limit.Take, N: 1}},
-	{"take-of-part", true, batcher.Entry{Op: limit.Take, N: 1, Part: &limit.Part{Index: 3}}},
-	{"lease-of-part", true, batcher.Entry{Op: limit.Lease, N: 10, Ask: limit.Ask{Take: 1, Presence: 1}, Part: &limit.Part{Index: 3}}},
+	{"take", false, batcher.Entry{Op: limit.Take, N: 1}, limit.TokenBucket},
+	{"lease", false, batcher.Entry{Op: limit.Lease, N: 10, Ask: limit.Ask{Take: 1, Presence: 1}}, limit.TokenBucket},
+	{"touch", true, batcher.Entry{Op: limit.Touch, Part: &limit.Part{Home: true, Ops: 1, Threshold: 1, Ways: 8, Stride: 8}}, limit.TokenBucket},
+	{"refused-at-home", true, batcher.Entry{Op: limit.Take, N: 1}, limit.TokenBucket},
+	{"take-of-part", true, batcher.Entry{Op: limit.Take, N: 1, Part: &limit.Part{Index: 3}}, limit.TokenBucket},
+	{"lease-of-part", true, batcher.Entry{Op: limit.Lease, N: 10, Ask: limit.Ask{Take: 1, Presence: 1}, Part: &limit.Part{Index: 3}}, limit.TokenBucket},
+	{"take-of-fixed", false, batcher.Entry{Op: limit.Take, N: 1}, limit.FixedWindow},
+	{"take-of-sliding", false, batcher.Entry{Op: limit.Take, N: 1}, limit.SlidingWindow},
+	{"take-of-log", false, batcher.Entry{Op: limit.Take, N: 1}, limit.SlidingLog},
+	{"500-of-log", false, batcher.Entry{Op: limit.TakePartial, N: 500}, limit.SlidingLog},
 }
 
 // costServer is a server with its client.
@@ -187,7 +192,11 @@ func entryServer(b *testing.B, scripts ...string) *costServer {
 // microseconds of the second time. All are on one tag, so a call is one group.
 func (s *costServer) pass(b *testing.B, script string, m entryShape, entries int) float64 {
 	redistest.Must(b, s.client.FlushDB(b.Context()).Err())
-	terms, err := limit.Rate{Requests: 1_000_000, Period: time.Hour}.Terms()
+	rate := limit.Rate{Algorithm: m.algorithm, Requests: 1_000_000, Period: time.Hour}
+	if m.algorithm != limit.TokenBucket {
+		rate.Requests = limit.MaxLog
+	}
+	terms, err := rate.Terms()
 	redistest.Must(b, err)
 	split := entrySplit
 	split.Start = time.Now().UnixMicro()

@@ -33,13 +33,18 @@ type item struct {
 	entry *batcher.Entry
 }
 
-// onPart is added to the op of an entry on a part.
-const onPart = 16
+// onPart is added to the op of an entry on a part, onWindow to that of one on a bucket that counts in windows.
+const (
+	onPart   = 16
+	onWindow = 32
+)
 
 // ownNumbers is how many numbers each entry of an op has of its own. Ops that have none carry their
 // number of tokens in the run's header.
 func ownNumbers(op limit.Op) int {
 	switch {
+	case op > onWindow:
+		return 3
 	case op == limit.Lease:
 		return 8
 	case op == limit.Touch:
@@ -81,8 +86,14 @@ func (c *call) load(l *layout, entries []*batcher.Entry) {
 		op := e.Op
 		if e.Part.At() > 0 {
 			op += onPart
+		} else if e.Terms.Algorithm != limit.TokenBucket {
+			op += onWindow
 		}
 		e.Split = nil
+		if err := e.Valid(); err != nil {
+			e.Out, e.Err = limit.Outcome{}, err
+			continue
+		}
 		c.items = append(c.items, item{group{tag, bin, e.Terms.Class, e.Round}, op, e})
 	}
 	slices.SortFunc(c.items, compareItems)
@@ -91,7 +102,7 @@ func (c *call) load(l *layout, entries []*batcher.Entry) {
 func compareItems(a, b item) int {
 	if a.group != b.group {
 		return cmp.Or(cmp.Compare(a.round, b.round), cmp.Compare(a.tag, b.tag), cmp.Compare(a.bin, b.bin),
-			cmp.Compare(a.class.Length, b.class.Length), cmp.Compare(a.class.Kind, b.class.Kind))
+			cmp.Compare(a.class.Length, b.class.Length), cmp.Compare(a.class.Kind, b.class.Kind), cmp.Compare(a.class.Window, b.class.Window))
 	}
 	x, y := a.entry, b.entry
 	if x.Terms == y.Terms && a.op == b.op && a.headerN() == b.headerN() {
@@ -112,13 +123,16 @@ func (it *item) headerN() int64 {
 // sameRun reports whether two items of one group can share a run's header.
 func sameRun(a, b *item) bool {
 	x, y := a.entry, b.entry
-	return a.op == b.op && a.headerN() == b.headerN() && (x.Terms == y.Terms || *x.Terms == *y.Terms) && (a.op < onPart ||
+	return a.op == b.op && a.headerN() == b.headerN() && (x.Terms == y.Terms || *x.Terms == *y.Terms) && (!a.onPart() ||
 		x.Part.Index == y.Part.Index && x.Part.Split.Ways == y.Part.Split.Ways)
 }
 
+// onPart reports whether the item is for a part of its bucket.
+func (it *item) onPart() bool { return it.op > onPart && it.op < onWindow }
+
 // terms are those that the item's entry runs on.
 func (it *item) terms() *limit.Terms {
-	if it.op < onPart || !isPart(it.entry.Part) {
+	if !it.onPart() || !isPart(it.entry.Part) {
 		return it.entry.Terms
 	}
 	t := it.entry.Terms.Part(it.entry.Part.Split.Ways, it.entry.Part.Index)
@@ -149,8 +163,13 @@ func (c *call) encode(command, script string, names *nameCache, nanos, stamp int
 				n++
 			}
 			t := it.terms()
-			c.numbers = appendNumbers(c.numbers, float64(it.op), float64(it.headerN()), float64(t.Emission), float64(t.Depth),
-				float64(t.Ceiling), float64(n))
+			c.numbers = appendNumbers(c.numbers, float64(it.op), float64(it.headerN()))
+			if it.op > onWindow {
+				c.numbers = appendNumbers(c.numbers, float64(t.Class.Window.Microseconds()), float64(t.Burst), float64(t.Algorithm))
+			} else {
+				c.numbers = appendNumbers(c.numbers, float64(t.Emission), float64(t.Depth), float64(t.Ceiling))
+			}
+			c.numbers = appendNumbers(c.numbers, float64(n))
 			if it.op > limit.Reset {
 				c.appendOwn(c.items[i : i+n])
 			}
@@ -171,10 +190,12 @@ func (c *call) appendOwn(items []item) {
 	for i := range items {
 		it := &items[i]
 		e, p, a := it.entry, it.entry.Part, &it.entry.Ask
-		if it.op > onPart {
+		if it.onPart() {
 			c.appendPart(e)
 		}
 		switch {
+		case it.op > onWindow:
+			c.numbers = appendNumbers(c.numbers, float64(e.N), float64(a.Epoch), float64(a.Piece))
 		case e.Op == limit.Touch:
 			c.appendTouch(p, it.tag)
 		case e.Op == limit.Merge:
@@ -257,10 +278,10 @@ const splitValues = 8
 func (c *call) values() int {
 	n := 2 + 2*len(c.items)
 	for i := range c.items {
-		switch c.items[i].op {
-		case limit.Lease:
+		switch op := c.items[i].op; {
+		case op == limit.Lease || op > onWindow:
 			n += 3
-		case onPart + limit.Lease:
+		case op == onPart+limit.Lease:
 			n += 4
 		}
 	}
@@ -308,7 +329,15 @@ func (c *call) decode(text []byte) (micros int64, err error) {
 func (it *item) decode(r *reply, lag int64) error {
 	e, granted, level := it.entry, r.next(), r.next()
 	out := limit.Outcome{Granted: limit.Tokens(granted), Level: limit.Ticks(level), Lag: lag}
-	if e.Op == limit.Lease {
+	switch {
+	case it.op > onWindow:
+		out.Left, out.Epoch = limit.Ticks(r.next()), r.next()
+		if rest := r.next(); e.Terms.Algorithm == limit.SlidingLog {
+			out.Wait = limit.Ticks(rest)
+		} else {
+			out.Fading = limit.Tokens(rest)
+		}
+	case e.Op == limit.Lease:
 		out.Taken, out.Epoch, out.Contenders = limit.Tokens(r.next()), r.next(), r.next()
 		if it.op > onPart {
 			out.Term = r.next()

@@ -327,8 +327,9 @@ func (s *Store) Apply(ctx context.Context, shard int, entries []*batcher.Entry) 
 		shard = 0
 	}
 	c := s.calls.Get().(*call)
-	c.load(st.layout, entries)
-	s.run(ctx, st, shard, c)
+	if c.load(st.layout, entries); len(c.items) > 0 {
+		s.run(ctx, st, shard, c)
+	}
 	c.release()
 	s.calls.Put(c)
 }

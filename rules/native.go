@@ -45,6 +45,9 @@ func writeRule(b *strings.Builder, r *Rule) {
 	} else {
 		field("limit", rateText(&r.Rate))
 	}
+	if r.Rate.Algorithm != limit.TokenBucket {
+		field("algorithm", r.Rate.Algorithm.String())
+	}
 	if r.Mode != limit.Leased {
 		field("mode", r.Mode.String())
 	}

@@ -75,17 +75,21 @@ func TestNative(t *testing.T) {
 				}
 			}
 			b.WriteString("]\n")
-			limited := true
+			limited, modes := true, []string{"", "    mode: exact\n", "    mode: leased\n"}
 			switch n := rapid.IntRange(0, 3).Draw(t, "limit"); n {
 			case 0:
 				limited = false
 				b.WriteString("    unlimited: true\n")
 			case 1:
 				fmt.Fprintf(&b, "    limit: %s/%s\n", draw("n", "0", "7", "4294967295"), draw("per", "s", "1s", "90m", "d", "30d", "1h30m", "1.5s", "1500us"))
+			case 2:
+				limited, modes = false, modes[:2]
+				fmt.Fprintf(&b, "    limit: %s/%s\n    algorithm: %s\n", draw("n", "0", "7"), draw("per", "s", "90m", "1.5s"),
+					draw("algorithm", "fixed_window", "sliding_window", "sliding_log"))
 			default:
 				fmt.Fprintf(&b, "    limit: {requests: %s, per: %s, burst: %s}\n", draw("n", "7", "100"), draw("per", "ms", "36h", "1001us"), draw("burst", "7", "9", "100"))
 			}
-			b.WriteString(draw("mode", "", "    mode: exact\n", "    mode: leased\n"))
+			b.WriteString(draw("mode", modes...))
 			b.WriteString(draw("policy", "", "    on_store_error: open\n", "    on_store_error: closed\n"))
 			b.WriteString(draw("deadline", "", "    deadline: 10ms\n", "    deadline: 1234500ns\n", "    deadline: 1.5s\n"))
 			b.WriteString(draw("split", "", "    split: off\n", "    split: auto\n"))

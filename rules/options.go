@@ -27,7 +27,7 @@ const (
 func (p *parser) option(r *Rule, f *field) {
 	switch f.Key {
 	case "algorithm":
-		p.choose(f, "write token_bucket", "sliding_window|fixed_window|sliding_log", "token_bucket")
+		r.Rate.Algorithm = p.algorithm(f)
 	case "on_store_error":
 		word := p.choose(f, "write open or closed", "local", "open", "closed")
 		r.HasPolicy = true
@@ -50,6 +50,10 @@ func (p *parser) option(r *Rule, f *field) {
 // mode reads how a rule is enforced, and its allowance. at is where the latter stands, or
 // the mode that implies one.
 func (p *parser) mode(r *Rule, mode, allowance *field) (at pos) {
+	if r.Rate.Algorithm != limit.TokenBucket {
+		p.windowMode(r, mode, allowance)
+		return at
+	}
 	if mode != nil {
 		at = mode.Pos()
 		switch p.choose(mode, "", "", "leased", "exact", "optimistic") {

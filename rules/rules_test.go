@@ -25,6 +25,8 @@ func describe(r *Rule) string {
 		b.WriteString(" unlimited")
 	case r.Terms == nil:
 		b.WriteString(" denies all")
+	case r.Rate.Algorithm != limit.TokenBucket:
+		fmt.Fprintf(&b, " %d per %v %v", r.Terms.Burst, r.Terms.Class.Window, r.Terms.Algorithm)
 	default:
 		fmt.Fprintf(&b, " %d per %v burst %d", r.Rate.Requests, r.Rate.Period, r.Terms.Burst)
 	}
@@ -300,8 +302,8 @@ func TestDocs(t *testing.T) {
 			}
 		}
 	}
-	if len(examples) != 8 {
-		t.Errorf("%d examples, want 8", len(examples))
+	if len(examples) != 9 {
+		t.Errorf("%d examples, want 9", len(examples))
 	}
 }
 

@@ -77,15 +77,16 @@ type bounds struct {
 
 // bound is what is promised of a rule.
 type bound struct {
-	Domain   string           `json:"domain"`
-	Name     string           `json:"name"`
-	Match    string           `json:"match"`    // as arguments of explain
-	Mode     string           `json:"mode"`     // empty if it is unlimited
-	Shadow   bool             `json:"shadow"`   // it denies nothing
-	Written  *dashboard.Limit `json:"written"`  // nil if it is unlimited
-	Enforced *dashboard.Limit `json:"enforced"` // by each data center
-	Each     *dashboard.Bound `json:"bound"`    // of each data center; nil if nothing is promised
-	All      *dashboard.Bound `json:"bound_all"`
+	Domain    string           `json:"domain"`
+	Name      string           `json:"name"`
+	Match     string           `json:"match"` // as arguments of explain
+	Algorithm string           `json:"algorithm"`
+	Mode      string           `json:"mode"`     // empty if it is unlimited
+	Shadow    bool             `json:"shadow"`   // it denies nothing
+	Written   *dashboard.Limit `json:"written"`  // nil if it is unlimited
+	Enforced  *dashboard.Limit `json:"enforced"` // by each data center
+	Each      *dashboard.Bound `json:"bound"`    // of each data center; nil if nothing is promised
+	All       *dashboard.Bound `json:"bound_all"`
 }
 
 // printBounds prints what the rules of a file promise, as the flags have it. The error may be one of the flags, or of a rule that cannot be
@@ -101,7 +102,7 @@ func printBounds(out io.Writer, o *boundOptions, file string, set *rules.Set) er
 	}
 	b := bounds{File: file, Agents: o.agents, Datacenters: o.dcs, Datacenter: dc, Rules: []bound{}}
 	for _, r := range here.Rules() {
-		one := bound{Domain: r.Domain, Name: r.Name, Match: matchText(r), Shadow: r.Shadow, Written: dashboard.LimitOf(r.Written()), Enforced: dashboard.LimitOf(r), Each: dashboard.BoundOf(r, o.agents)}
+		one := bound{Domain: r.Domain, Name: r.Name, Match: matchText(r), Algorithm: r.Rate.Algorithm.String(), Shadow: r.Shadow, Written: dashboard.LimitOf(r.Written()), Enforced: dashboard.LimitOf(r), Each: dashboard.BoundOf(r, o.agents)}
 		if !r.Unlimited {
 			one.Mode = r.Mode.String()
 		}
@@ -167,6 +168,9 @@ func (b *bounds) table() [][]string {
 
 func (r *bound) row() []string {
 	row := []string{r.Name, r.Match, cmp.Or(r.Mode, "-"), "unlimited", "unlimited", "no bound", "no bound"}
+	if r.Mode != "" && r.Algorithm != limit.TokenBucket.String() {
+		row[2] += ", " + r.Algorithm
+	}
 	if r.Shadow {
 		row[2] += ", shadow"
 	}

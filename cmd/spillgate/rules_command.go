@@ -46,13 +46,16 @@ func limitText(r *rules.Rule) string {
 	case r.Terms == nil:
 		return "denies all"
 	}
+	if r.Rate.Algorithm != limit.TokenBucket {
+		return fmt.Sprintf("%d per %v", r.Rate.Requests, r.Rate.Period)
+	}
 	return fmt.Sprintf("%d per %v, burst %d", r.Rate.Requests, r.Rate.Period, r.Terms.Burst)
 }
 
 // optionTexts are the other settings of a rule that counts, but for those that are the default.
 func optionTexts(r *rules.Rule) (all []string) {
 	if r.Terms != nil {
-		all = append(all, "mode "+r.Mode.String())
+		all = append(all, r.Rate.Algorithm.String(), "mode "+r.Mode.String())
 	}
 	if r.Mode == limit.Optimistic && r.Allowance > 0 {
 		all = append(all, fmt.Sprintf("allowance %d", r.Allowance))

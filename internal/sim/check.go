@@ -337,11 +337,11 @@ func (b *batch) refund(it *item) {
 	bk.unused(a, it.n)
 	if !w.wires.NoRefunds {
 		bk.back += it.n
-		part := it.ruling.Part(a.clock())
+		part, ask := it.ruling.Part(a.clock()), limit.Ask{}
 		if it.claim != nil && !it.ruling.Decided {
-			part = it.claim.Part
+			part, ask.Epoch = it.claim.Part, it.claim.Out.Epoch
 		}
-		_ = a.queue(bk, part).add(&batcher.Claim{Bucket: bk.name, Terms: it.terms, Op: limit.Refund, N: it.n, Part: part, Done: a.refunded})
+		_ = a.queue(bk, part).add(&batcher.Claim{Bucket: bk.name, Terms: it.terms, Op: limit.Refund, N: it.n, Ask: ask, Part: part, Done: a.refunded})
 	}
 }
 

@@ -28,6 +28,9 @@
 // buckets are divided, and dividers help. The part i of a bucket lies on the i-th master after its home, and clocks are at most
 // limit.MaxSkew apart. Masters fail over, to a copy that is behind or to nothing.
 //
+// Runs of their own, too, have buckets that count in windows (DrawWindows): their ledger is what each window was given, and the
+// oracle of a sliding one the exact count.
+//
 // # What is checked
 //
 //	G1  after every event, for every window: the reference bucket never goes below zero
@@ -39,7 +42,7 @@
 //	G7  Holdings are bounded; an agent that stopped has none, and nothing in line
 //
 // Mistakes made on purpose must be found within a stated number of runs (TestMutationsAreCaught, and of divided buckets
-// TestMistakesInDivisionsAreCaught). A bucket that is divided and made whole again grants as much as one that never was
+// TestMistakesInDivisionsAreCaught, of windows TestMistakesInWindowsAreCaught). A bucket that is divided and made whole again grants as much as one that never was
 // (TestDivisionLosesNothing).
 //
 // # What the ledger allows

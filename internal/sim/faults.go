@@ -97,6 +97,9 @@ func (b *bucket) change() {
 	w := b.world
 	w.counts.Changes++
 	r := rate(w.rng)
+	if a := b.plan.Rate.Algorithm; a != limit.TokenBucket {
+		r = windowRate(w.rng, a)
+	}
 	r.Debt = b.plan.Rate.Debt
 	if b.plan.Mode == limit.Optimistic {
 		r.Burst = max(r.Burst, b.plan.Allowance)

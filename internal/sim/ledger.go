@@ -31,6 +31,7 @@ type bucket struct {
 	early  limit.Ticks  // clocks drift
 	leases []out        // what is out, for a step forward
 
+	windows   windowed    // instead of the reference, if it counts in windows
 	mood      mood        // of dividers
 	split     limit.Split // as its home last said
 	aftermath int64       // of a failover: until when
@@ -50,7 +51,7 @@ type out struct {
 var secret = limit.Secret{'s', 'i', 'm'}
 
 func newBucket(w *World, index int) *bucket {
-	b := &bucket{world: w, index: index, plan: w.plan.Buckets[index]}
+	b := &bucket{world: w, index: index, plan: w.plan.Buckets[index], windows: windowed{}}
 	b.id = limit.AppendPart(limit.AppendPart(nil, "sim"), fmt.Sprint(index))
 	secret.Name(&b.name, b.id)
 	w.bySum[b.name.Sum()] = b
@@ -83,6 +84,7 @@ func (b *bucket) now() limit.Ticks {
 func (b *bucket) restart(t *limit.Terms) {
 	b.terms = t
 	b.tat = b.now()
+	clear(b.windows)
 	b.early = limit.Ticks(math.Ceil(float64(t.Class.EpochTicks()) * b.drift()))
 }
 
@@ -94,7 +96,7 @@ func (b *bucket) admit(a *agent, t *limit.Terms, n limit.Tokens, how string) {
 
 // debit takes tokens from the reference. [7]
 func (b *bucket) debit(a *agent, t *limit.Terms, n limit.Tokens, how string) {
-	if n == 0 {
+	if n == 0 || t.Algorithm != limit.TokenBucket {
 		return
 	}
 	if *t != *b.terms {
@@ -148,7 +150,7 @@ func (b *bucket) refunded(a *agent, t *limit.Terms, n limit.Tokens) {
 }
 
 func (b *bucket) refill(a *agent, t *limit.Terms, n limit.Tokens, how string) {
-	if *t != *b.terms || n == 0 {
+	if *t != *b.terms || n == 0 || t.Algorithm != limit.TokenBucket {
 		return
 	}
 	now := b.now()

@@ -124,6 +124,9 @@ func (c *call) record(b *bucket, e *batcher.Entry) {
 		return
 	}
 	b.touched(e.Op, e.Terms)
+	if e.Terms.Algorithm != limit.TokenBucket {
+		b.window(e, (c.queue.master.clock()+e.Out.Lag)/1000)
+	}
 	switch e.Op {
 	case limit.Take, limit.TakePartial:
 		b.debit(a, e.Terms, e.Out.Granted, "take")

@@ -77,7 +77,7 @@ func (m *master) apply(e *batcher.Entry) {
 
 // run runs one entry at a time of the server.
 func (m *master) run(now int64, e *batcher.Entry) {
-	wrong := m.world.wires.Apply != nil || m.world.wires.Divide != nil
+	wrong := m.world.wires.Apply != nil || m.world.wires.Divide != nil || m.world.wires.Window != nil
 	var twin batcher.Entry
 	if !wrong {
 		twin = *e
@@ -110,6 +110,7 @@ type class struct {
 
 type record struct {
 	limit.Cell
+	window     limit.Window // of a window kind, which has no Cell
 	generation int64
 }
 
@@ -144,6 +145,9 @@ func (p *plain) apply(nanos int64, e *batcher.Entry) {
 		}
 	}
 	o := operation{Entry: e, generation: generation, now: now, cell: cell, exists: exists, load: c.loads[sum]}
+	if exists {
+		o.window = r.window
+	}
 	out, write, ok := p.arithmetic(&o)
 	e.Split = nil
 	if e.Part.At() == 0 && o.cell.Start != 0 {
@@ -164,7 +168,7 @@ func (p *plain) apply(nanos int64, e *batcher.Entry) {
 		if o.cell.Split == (limit.Split{}) && o.cell.Leases == (limit.Leases{Epoch: o.cell.Epoch}) {
 			o.cell.Epoch = 0 // a cell without a record is its TAT alone
 		}
-		c.cells[sum] = record{o.cell, generation}
+		c.cells[sum] = record{o.cell, o.window, generation}
 		c.loads[sum] = o.load
 	}
 	out.Lag = lag
@@ -178,11 +182,21 @@ type operation struct {
 	now        limit.Ticks
 	cell       limit.Cell // before, then after
 	exists     bool
-	load       limit.Load // the same
+	load       limit.Load   // the same
+	window     limit.Window // the same
 }
 
 func (p *plain) arithmetic(o *operation) (out limit.Outcome, write, ok bool) {
 	switch {
+	case o.Terms.Algorithm != limit.TokenBucket:
+		apply := o.Terms.ApplyWindow
+		if p.wires.Window != nil {
+			apply = func(op limit.Op, n limit.Tokens, ask *limit.Ask, w limit.Window, micros int64) (limit.Window, limit.Outcome, bool) {
+				return p.wires.Window(o.Terms, op, n, ask, w, micros)
+			}
+		}
+		o.window, out, write = apply(o.Op, o.N, &o.Ask, o.window, o.generation*o.Terms.Class.Length.Microseconds()+int64(o.now))
+		return out, write, true
 	case p.wires.Divide != nil:
 		return p.wires.Divide(o)
 	case p.wires.Apply != nil:

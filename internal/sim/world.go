@@ -42,6 +42,7 @@ type Counts struct {
 	Crashes, Suspends, Stalls, Cuts, Steps     int
 	Changes, Resets, Waits, Voided             int
 	MaxHoldings, Several, Stopped              int
+	Windows, Dropped                           int // entries on windows; refunds that came too late, in part or whole
 	Divided                                    Divided
 }
 
@@ -79,6 +80,8 @@ type Result struct {
 type Wires struct {
 	// Apply stands in for limit.Terms.ApplyLeased, and then only the plain store is asked.
 	Apply func(*limit.Terms, limit.Op, limit.Tokens, *limit.Ask, int64, limit.Cell, limit.Ticks) (limit.Cell, limit.Outcome, bool)
+	// Window stands in for limit.Terms.ApplyWindow, and then only the plain store is asked.
+	Window func(*limit.Terms, limit.Op, limit.Tokens, *limit.Ask, limit.Window, int64) (limit.Window, limit.Outcome, bool)
 	// Divide stands in for what a store does with every entry, and then only the plain store is asked.
 	Divide func(*operation) (out limit.Outcome, write, ok bool)
 	// Terms changes the terms of every rule.
@@ -242,6 +245,8 @@ func (c *Counts) Add(o *Counts) {
 	for i := range to {
 		*to[i] += *from[i]
 	}
+	c.Windows += o.Windows
+	c.Dropped += o.Dropped
 	to, from = append(c.Divided.fields(), c.Divided.agents()...), append(o.Divided.fields(), o.Divided.agents()...)
 	for i := range to {
 		*to[i] += *from[i]

@@ -24,7 +24,7 @@ type Counter interface {
 // Run runs all cases. open gives a store that has been reached (Secret is known); it
 // may give the same one again, but nobody else may write to it meanwhile.
 func Run(t *testing.T, open func(t *testing.T) batcher.Store) {
-	for _, c := range cases {
+	for _, c := range append(cases, windowCases...) {
 		t.Run(c.name, func(t *testing.T) {
 			c.run(&bench{T: t, store: open(t), own: rand.Text()[:8]})
 		})

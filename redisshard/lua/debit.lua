@@ -1,4 +1,4 @@
--- Runs entries on token-bucket cells, each at most once.
+-- Runs entries on cells, each at most once.
 --
 -- KEYS     per group four hashes: the generations base .. base+3 of one tag, class and bin
 -- ARGV[1]  numbers (big-endian float64): time in us since 1970 (0: ask TIME), number of groups;
@@ -10,12 +10,15 @@
 --                  9         merge: n, start, end, free
 --                  16 + op   op on a part: start, until, held (room that it takes there), level (at which the part
 --                            begins), then n, or all that a lease has; the run's terms are the part's
+--                  32 + op   op (1 to 5) on a window: n, epoch, piece; the run has, in place of its terms, the window's
+--                            length in us, the limit and the algorithm: 1 sliding window, 2 fixed window, 3 sliding log
 -- ARGV[2]  and on: the fields of the entries, in order; none stands twice in a group
 -- returns  a MessagePack array: time, lag us, and per entry: granted, level (TAT - now), or a code and 0:
 --            -1  the cell or its hash is damaged: this entry did not run
 --            -2  the time is outside generations base+1 .. base+3: this entry did not run
 --            -3  the bucket is not divided as the entry says: this entry did not run
---          and after them, if it is a lease: taken, epoch, contenders, and on a part its term in ns. At the end,
+--          and after them, if it is a lease: taken, epoch, contenders, and on a part its term in ns; if it is on a window, where
+--          level is what is used: left us, epoch, and what fades, or of a log the wait in us. At the end,
 --          for each entry on a home that is divided, or was not long ago: its number, from 0, and the split
 --
 -- A field is a bucket's id, and its cell one of
@@ -28,6 +31,9 @@
 --   TAT epoch out before seen seen_before 1                                              the same, closed
 -- or 0xfd, id, of which only op 7 knows
 --   window ops before                                                                    limit.Load
+-- or, of a window, which has hashes of its own
+--   index count before                                                                   limit.Window
+--   float64s, big-endian: index, then the hits                                           limit.Window, of a sliding log
 -- TAT and epoch count from the start of the generation, epochs of ARGV and replies, start and until (us) from 1970. An epoch is
 -- limit.LeaseTTL, 2 s. A TAT of limit.MaxTicks or more is damage: no terms lead there.
 --
@@ -262,7 +268,7 @@ local function divisions(pass, lease)
   end
 end
 
--- What entries need that find a record or make one. held, freed and start are for divided buckets.
+-- What entries need that find a record or make one, or are on windows. held, freed and start are for divided buckets.
 local function records()
   local floor, max, min, match, read, format = math.floor, math.max, math.min, string.match, struct.unpack, string.format
 
@@ -319,9 +325,121 @@ local function records()
     return granted, tat + (taken + granted) * emission, out + granted, before, seen, taken, epoch, contenders
   end
 
-  local divided
-  -- Returns granted, level, what to store if anything, the split of a home, and of a lease taken, epoch, contenders, term.
+  -- What entries on windows need: the twin of limit.Terms.ApplyWindow, bit for bit.
+  local function windows()
+    local floor, ceil, max, min, num, pack = math.floor, math.ceil, math.max, math.min, tonumber, struct.pack
+    local match, format, sub, rep, read = string.match, string.format, string.sub, string.rep, struct.unpack
+
+    local function grantable(op, n, used, limit)
+      local free = max(0, limit - used)
+      if op == 1 and n > free then return 0 end
+      return max(0, min(n, free))
+    end
+
+    -- Both return granted, level, what to store if anything, left, epoch, and what fades or the wait.
+    local function counted(op, n, epoch, length, limit, slides, cell, micros, ends)
+      local index, count, before, current = 0, 0, 0, floor(micros / length)
+      if cell then
+        local i, c, b = match(cell, '^(%d+) (%d+) (%d+)$')
+        index, count, before = num(i) or -1, num(c), num(b)
+        if index < 0 or index * length >= ends or max(count, before) > 2^40 then
+          if op ~= 5 then return -1, 0 end
+          index, count, before = 0, 0, 0
+        end
+      end
+      if index < current - 1 then
+        count, before = 0, 0
+      elseif index < current then
+        count, before = 0, count
+      end
+      if not slides then before = 0 end
+      index = max(index, current)
+      local left, faded = (index + 1) * length - micros, 0
+      if before > 0 then
+        local step = ceil(length / 4096)
+        local steps = ceil(length / step)
+        faded = floor((before * (steps - floor(max(0, length - left) / step)) + steps - 1) / steps)
+      end
+      local granted, dirty
+      if op == 4 then
+        granted = epoch == index and max(0, min(n, count)) or 0
+        count, dirty = count - granted, granted > 0
+      elseif op == 5 then
+        granted, count, before, faded, dirty = 0, 0, 0, 0, true
+      else
+        granted = grantable(op, n, count + faded, limit)
+        count, dirty = count + granted, granted > 0
+      end
+      return granted, count + faded, dirty and format('%d %d %d', index, count, before) or nil, left, index, before
+    end
+
+    local function logged(op, n, epoch, piece, length, limit, cell, micros, ends)
+      cell = cell or pack('>d', 0)
+      local damaged, used = false, #cell / 8 - 1 -- of the times of hits: the i-th is at 8 * i + 1
+      if used % 1 ~= 0 or used < 0 or used > 1000 then
+        cell, damaged, used = pack('>d', 0), true, 0
+      end
+      local function hit(i)
+        local t = read('>d', cell, 8 * i + 1)
+        if t % 1 ~= 0 or t < 0 or t >= ends then
+          damaged = true
+          return 0
+        end
+        return t
+      end
+      -- How many are before a time.
+      local function before(t)
+        local low, high = 1, used + 1
+        while low < high do
+          local middle = floor((low + high) / 2)
+          if hit(middle) < t then low = middle + 1 else high = middle end
+        end
+        return low - 1
+      end
+      local now = max(hit(0), micros)
+      local gone = before(now - length + 1)
+      cell, used = pack('>d', now) .. sub(cell, 8 * gone + 9), used - gone
+      local granted, dirty = 0, false
+      if op == 5 then
+        cell, used, dirty, damaged = sub(cell, 1, 8), 0, true, false
+      elseif op == 4 then
+        local first, after = before(epoch), before(epoch + 1)
+        granted = max(0, min(n, after - first))
+        cell, used = sub(cell, 1, 8 * (after - granted) + 8) .. sub(cell, 8 * after + 9), used - granted
+        dirty = granted > 0
+      else
+        granted = grantable(op, n, used, limit)
+        cell, used, dirty = cell .. rep(pack('>d', now), granted), used + granted, granted > 0
+      end
+      local left, wait = 0, 0
+      if used > 0 then
+        left = hit(used) + length - micros
+        if piece == 0 then piece = n end
+        local k = used + piece - limit
+        if k > 0 and piece <= limit then wait = hit(k) + length - micros end
+      end
+      if damaged then return -1, 0 end
+      return granted, used, dirty and cell or nil, left, now, wait
+    end
+
+    -- cell is false if there is none, and nil with no tat if its hash is damaged. at is where the entry's numbers are.
+    return function(op, length, limit, algorithm, cell, tat, at, micros, ends)
+      if not cell and not tat and op ~= 5 then return -1, 0 end
+      local n, epoch, piece = read('>ddd', numbers, at)
+      if algorithm == 3 then return logged(op, n, epoch, piece, length, limit, cell, micros, ends) end
+      return counted(op, n, epoch, length, limit, algorithm == 1, cell, micros, ends)
+    end
+  end
+
+  local divided, windowed
+  -- Returns granted, level, what to store if anything, the split of a home, and of a lease taken, epoch, contenders, term, or what
+  -- windows have in place of them.
   return function(op, n, emission, depth, ceiling, cell, tat, shift, at, id, now, unit, span, zero, hash)
+    if op > 32 then
+      windowed = windowed or windows()
+      local granted, level, text, left, index, rest = windowed(op - 32, emission, depth, ceiling, cell, tat, at, zero + now, zero + span)
+      return granted, level, text, nil, left, index, rest
+    end
     local epoch, out, before, seen, older, ttl, rest = 0, 0, 0, 0, 0, 2000000 * unit, nil
     if cell and not tat then
       tat, epoch, out, before, seen, older, rest = match(cell, '^(-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+)(.*)$')
@@ -407,7 +525,7 @@ for _ = 1, groups do
   for _ = 1, runs do
     local op, n, emission, depth, ceiling, entries
     op, n, emission, depth, ceiling, entries, at = read('>dddddd', numbers, at)
-    local leases = op == 6 or op == 22
+    local leases = op == 6 or op == 22 or op > 32
     for _ = 1, entries do
       arg, c = arg + 1, c + 1
       local granted, level, dirty, taken, epoch, contenders, term = failed, 0, nil, nil, nil, nil, nil
