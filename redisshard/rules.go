@@ -121,7 +121,7 @@ type story struct {
 // version is a story with its number.
 func (r *Rules) version(number int64, text string) (v rules.Version, err error) {
 	var s story
-	if err := json.Unmarshal([]byte(text), &s); err != nil || !decodeSum(&v.Sum, s.Sum) {
+	if err := json.Unmarshal([]byte(text), &s); err != nil || !decodeSum(&v.Sum, s.Sum) || s.Size > rules.MaxSize { // nobody pushed that
 		return v, fmt.Errorf("redisshard: version %d in %s: %w", number, r.keys.versions, rules.ErrDamaged)
 	}
 	v.Number, v.Author, v.Comment, v.Time, v.Size = number, s.Author, s.Comment, s.Time, s.Size

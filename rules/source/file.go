@@ -47,6 +47,7 @@ func (c *FileConfig) ensureDefaults() {
 type File struct {
 	cfg    FileConfig
 	watch  watch // of Begin, then of run
+	rules  int   // in force, for the log; the same owner
 	use    func(*rules.Set)
 	reload chan struct{}
 	ledger ledger
@@ -77,6 +78,7 @@ func (f *File) Begin(context.Context) (*rules.Set, error) {
 		return nil, err
 	}
 	f.watch.settle(s)
+	f.rules = set.Len()
 	f.ledger.inForce(rules.FromFile, rules.Head{Sum: s.sum}, time.Now())
 	return set, nil
 }
@@ -176,7 +178,7 @@ func (f *File) take(text []byte, s sight, err error, other bool) {
 	log := f.cfg.Logger
 	if err == nil && s.sum == f.ledger.head().Sum {
 		f.ledger.confirm()
-		log.Info("rules reloaded", "file", f.cfg.Path, "changed", false)
+		log.Info("rules reloaded", "file", f.cfg.Path, "rules", f.rules, "changed", false)
 		return
 	}
 	var set *rules.Set
@@ -193,8 +195,9 @@ func (f *File) take(text []byte, s sight, err error, other bool) {
 		return
 	}
 	f.use(set)
+	f.rules = set.Len()
 	f.ledger.inForce(rules.FromFile, rules.Head{Sum: s.sum}, time.Now())
-	log.Info("rules reloaded", "file", f.cfg.Path, "rules", set.Len(), "changed", true)
+	log.Info("rules reloaded", "file", f.cfg.Path, "rules", f.rules, "changed", true)
 }
 
 // parse makes of a text the set to use.

@@ -267,3 +267,36 @@ func TestBeginWithABadFile(t *testing.T) {
 		t.Error("no path: no error")
 	}
 }
+
+// TestDirectoryWatchedAgain: after renew, events of a directory that was replaced come again.
+func TestDirectoryWatchedAgain(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "etc")
+	must(t, os.Mkdir(dir, 0o700))
+	f, err := NewFile(FileConfig{Path: filepath.Join(dir, "rules.yaml")})
+	must(t, err)
+	s := f.listen()
+	defer s.close()
+	await := func(what string, is func(name string) bool) {
+		t.Helper()
+		giveUp := time.After(patience)
+		for {
+			select {
+			case e := <-s.events:
+				if is(e.Name) {
+					return
+				}
+			case <-giveUp:
+				t.Fatalf("no event of %s", what)
+			}
+		}
+	}
+	must(t, os.RemoveAll(dir))
+	await("the directory that is gone", func(name string) bool { return name == dir })
+	s.renew() // not there: that is no trouble
+	must(t, os.Mkdir(dir, 0o700))
+	s.renew()
+	s.renew() // watched already: nor is that
+	must(t, os.WriteFile(f.cfg.Path, text("1/s"), 0o600))
+	await("the file", func(name string) bool { return name == f.cfg.Path })
+}
