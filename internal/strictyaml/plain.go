@@ -167,7 +167,7 @@ func (p *plainText) pairs(depth int) (n Node, ok bool) {
 			return n, false
 		}
 		n.Fields = append(n.Fields, f)
-		if p.done || p.indent < column || p.isItem() {
+		if p.done || p.indent < column {
 			return n, true
 		}
 	}
