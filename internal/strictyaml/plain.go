@@ -301,7 +301,7 @@ func (p *plainText) quoted() (string, bool) {
 	}
 	text := rest[:n]
 	p.at += n + 2
-	return text, p.peek() != mark && (mark == '\'' || strings.IndexByte(text, '\\') < 0)
+	return text, mark == '\'' || strings.IndexByte(text, '\\') < 0
 }
 
 // plain reads a text without quotes: words with one blank between them.
