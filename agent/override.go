@@ -8,7 +8,7 @@ import (
 	"github.com/spillgate/spillgate/rules"
 )
 
-// ErrOverrides: a request has overrides, but not one for each of its descriptors.
+// ErrOverrides says that a request has overrides, but not one for each of its descriptors.
 var ErrOverrides = errors.New("agent: a request has an override for each descriptor, or none at all")
 
 // Override is what a request says of one of its descriptors in place of the rule, or of Request.Hits. The zero

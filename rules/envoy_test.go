@@ -138,6 +138,19 @@ func TestPathNames(t *testing.T) {
 			t.Fatalf("%v is %q, %v is %q", a, pathName(a), b, pathName(b))
 		}
 	})
+	seen := make(map[string][]Pattern)
+	for _, path := range [][]Pattern{ // fault 1: what looks alike when it is joined
+		{{Key: "a", Fit: Exactly, Value: "x,b"}}, {{Key: "a", Fit: Exactly, Value: "x"}, {Key: "b"}},
+		{{Key: "a,b"}}, {{Key: "a"}, {Key: "b"}},
+		{{Key: "a=x"}}, {{Key: "a", Fit: Exactly, Value: "x"}}, {{Key: "a=x*"}}, {{Key: "a", Fit: Prefix, Value: "x"}},
+		{{Key: "a%2Cb"}}, {{Key: "a%3Dx"}}, {{Key: "a", Fit: Exactly, Value: "x%2Cb"}},
+		{{Key: "a", Fit: Exactly, Value: "x=y"}}, {{Key: "a=x", Fit: Exactly, Value: "y"}}, {{Key: "a"}}, {{Key: "a", Fit: Exactly}},
+	} {
+		if other := seen[pathName(path)]; other != nil {
+			t.Errorf("%v and %v are both %q", path, other, pathName(path))
+		}
+		seen[pathName(path)] = path
+	}
 	long := []Pattern{{Key: strings.Repeat("日", 42), Fit: Exactly, Value: strings.Repeat("本", 300)}}
 	if name := pathName(long); len(name) > MaxName || !strings.HasPrefix(name, "日日") || strings.ContainsRune(name, '\ufffd') {
 		t.Errorf("%q", name)

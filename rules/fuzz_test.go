@@ -31,6 +31,9 @@ rules:
 	"domain: api\nrules:\n- {name: a, match: [{key: k}], limit: 500/s, mode: optimistic}\n- {name: b, match: [{key: l}], limit: 9/d, mode: optimistic, allowance: 2}\n",
 	`{"domain":"api","rules":[{"name":"a","match":[{"key":"k","value":"\u00fc\U0001F600"}],"limit":"1/s"},
 	{"name":"b","match":[{"key":"l"}],"limit":{"requests":0,"per":"h"},},]}`,
+	"domain: edge\ndescriptors:\n- key: a\n  value: b*\n  rate_limit: {unit: Hour, requests_per_unit: 5, name: n}\n  shadow_mode: true\n" +
+		"  descriptors:\n  - {key: c, rate_limit: {unlimited: true, replaces: [{name: n}]}}\n- key: a\n",
+	"domain: a\nmatching: envoy\nrules:\n- {name: x, match: [{key: k}], limit: 1/s, label: l, shadow: true}\n- {name: y, match: [{key: m}], limit: 1/s, replaces: [l]}\n",
 	"---\r\ndomain: a\r\nrules:\r\n-   name: x\r\n    match:\r\n      -\r\n        key: k\r\n    limit: 7/3s\r\n",
 }
 
@@ -41,6 +44,13 @@ func check(t *testing.T, text []byte) {
 	if err != nil {
 		checkErrors(t, s, err, text)
 		return
+	}
+	again, err := Parse("f", []byte(s.Native()))
+	if err != nil {
+		t.Fatalf("%q: %v in %q", text, err, s.Native())
+	}
+	if differs := equalSets(s, again); differs != "" {
+		t.Fatalf("%q: %s in %q", text, differs, s.Native())
 	}
 	for _, r := range s.Rules() {
 		switch {
@@ -61,7 +71,7 @@ func check(t *testing.T, text []byte) {
 				d[i].Value = "no rule says this"
 			}
 		}
-		if s.Match(r.Domain, d) == nil {
+		if s.Match(r.Domain, d) == nil && !r.Empty { // else a more specific pattern may lead elsewhere
 			t.Fatalf("%q: nothing matches %q, made for %v", text, d, r.Match)
 		}
 	}

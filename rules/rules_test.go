@@ -238,12 +238,13 @@ rules:
 // Every file cut short is a set or an error with a place, and so is every file
 // with a byte changed.
 func TestDamaged(t *testing.T) {
-	text := seeds[0]
-	for i := range len(text) {
-		check(t, []byte(text[:i]))
-		for _, c := range "\t\n\r :-{}[]'\"\\*&#\x00\xff" {
-			check(t, []byte(text[:i]+string(c)+text[i+1:]))
-			check(t, []byte(text[:i]+string(c)+text[i:]))
+	for _, text := range []string{seeds[0], seeds[3]} { // one in each shape
+		for i := range len(text) {
+			check(t, []byte(text[:i]))
+			for _, c := range "\t\n\r :-{}[]'\"\\*&#\x00\xff" {
+				check(t, []byte(text[:i]+string(c)+text[i+1:]))
+				check(t, []byte(text[:i]+string(c)+text[i:]))
+			}
 		}
 	}
 }

@@ -167,7 +167,7 @@ func (p *plainText) pairs(depth int) (n Node, ok bool) {
 			return n, false
 		}
 		n.Fields = append(n.Fields, f)
-		if p.done || p.indent < column || p.isItem() {
+		if p.done || p.indent < column {
 			return n, true
 		}
 	}
@@ -301,7 +301,7 @@ func (p *plainText) quoted() (string, bool) {
 	}
 	text := rest[:n]
 	p.at += n + 2
-	return text, p.peek() != mark && (mark == '\'' || strings.IndexByte(text, '\\') < 0)
+	return text, mark == '\'' || strings.IndexByte(text, '\\') < 0
 }
 
 // plain reads a text without quotes: words with one blank between them.
