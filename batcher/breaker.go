@@ -121,8 +121,8 @@ type Health struct {
 	Down bool
 	// Recovering: it was down not long ago, and others may not know yet that it is back.
 	Recovering bool
-	// Since is the moment at which the first call went without an answer, of those in a row that are the last ones. Zero
-	// while there were none.
+	// Since is when the first call went without an answer, of those in a row that the last one belongs to; while Recovering, of those
+	// before. Zero if the last call was answered.
 	Since time.Time
 }
 
@@ -139,7 +139,12 @@ func (b *Batcher) Health(bucket *limit.Bucket, part *limit.Part) Health {
 func (q *queue) health() Health {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return Health{Down: q.breaker.open, Recovering: q.breaker.recovering, Since: q.breaker.since}
+	k := &q.breaker
+	h := Health{Down: k.open, Recovering: k.recovering}
+	if k.open || k.recovering || k.failed > 0 {
+		h.Since = k.since
+	}
+	return h
 }
 
 // heardLocked tells the breaker of a call.

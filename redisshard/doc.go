@@ -29,6 +29,11 @@
 // masters, so the store measures from the replies how far those are apart (skew.go), and divides nothing while that
 // is more than limit.MaxSkew.
 //
+// # The fleet
+//
+// Agents say every few seconds that they live, in one key for each fleet (beat.go): so they know how many share a limit when the
+// store is away.
+//
 // # What it promises
 //
 // An entry runs at most once. Only a reply that proves that nothing ran leads

@@ -17,6 +17,9 @@ func TestKeyNames(t *testing.T) {
 	if layoutKey != "sg:{layout}:v1" {
 		t.Errorf("the layout is kept in %s", layoutKey)
 	}
+	if key := fleetKey("a.b-c"); key != "sg:{fleet}:a.b-c" {
+		t.Errorf("a fleet is kept in %s", key)
+	}
 	for fill, want := range map[time.Duration]string{
 		time.Second:           "sg:{c}:b4s:0:439804651",
 		5 * time.Second:       "sg:{c}:b16s:0:439804651",

@@ -72,7 +72,7 @@ func New(cfg Config) (*Telemetry, error) {
 func (t *Telemetry) register(meter metric.Meter, l *labels) error {
 	observed := make(map[string]metric.Float64Observable)
 	histograms := make(map[string]metric.Float64Histogram)
-	counters := make(map[string]bool)
+	counters := make(map[string]bool) // that need a floor
 	var all []metric.Observable
 	for _, m := range Metrics {
 		var err error
@@ -80,7 +80,7 @@ func (t *Telemetry) register(meter metric.Meter, l *labels) error {
 		switch m.Kind {
 		case Counter:
 			observed[m.Name], err = meter.Float64ObservableCounter(m.Name, unit, help)
-			counters[m.Name] = true
+			counters[m.Name] = m.Name != PolicyAnswers // those never fall, and their series come and go
 		case Gauge:
 			observed[m.Name], err = meter.Float64ObservableGauge(m.Name, unit, help)
 		case Histogram:
