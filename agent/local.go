@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"errors"
 	"time"
 
 	"github.com/spillgate/spillgate/agent/share"
@@ -97,7 +96,7 @@ func (b *Batch) unreached(it *item) {
 func (a *Agent) tendShares() {
 	now := a.desk.now()
 	for _, c := range a.desk.shares.Due(now, duePerTend, a.well) {
-		a.chargeShare(c)
+		a.desk.Charge(&c.Bucket, c.Terms, c.N, func(n limit.Tokens) { a.desk.shares.Failed(&c.Bucket, n) })
 	}
 	a.desk.shares.Sweep(now, sweepPerTend)
 }
@@ -106,17 +105,4 @@ func (a *Agent) tendShares() {
 func (a *Agent) well(b *limit.Bucket) bool {
 	h := a.batcher.Health(b, nil)
 	return h.Since.IsZero() || h.Recovering
-}
-
-// chargeShare tells the store of tokens that a share admitted. A charge that may have run is not sent again.
-func (a *Agent) chargeShare(c share.Charge) {
-	claim := &batcher.Claim{Bucket: c.Bucket, Terms: c.Terms, Op: limit.Charge, N: c.N, Lazy: true}
-	claim.Done = func(done *batcher.Claim) {
-		if errors.Is(done.Err, batcher.ErrNotRun) {
-			a.desk.shares.Failed(&c)
-		}
-	}
-	if a.batcher.Send(claim) != nil {
-		a.desk.shares.Failed(&c)
-	}
 }

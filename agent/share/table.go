@@ -135,12 +135,13 @@ func (t *Table) Due(now int64, most int, well func(*limit.Bucket) bool) []Charge
 	return due
 }
 
-// Failed takes back a charge that certainly did not reach the store: it is due again. A share that has been forgotten owes nothing.
-func (t *Table) Failed(c *Charge) {
+// Failed takes back a charge, or part of it, that certainly did not reach the store: it is due again. A share that has been forgotten
+// owes nothing.
+func (t *Table) Failed(b *limit.Bucket, n limit.Tokens) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s := t.mu.shares[c.Bucket.Sum()]; s != nil {
-		s.given += c.N
+	if s := t.mu.shares[b.Sum()]; s != nil {
+		s.given += n
 		t.owesLocked(s)
 	}
 }

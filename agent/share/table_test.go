@@ -162,7 +162,7 @@ func TestCharges(t *testing.T) {
 	if n := d.due(); n != 0 {
 		t.Errorf("%d are charged again", n)
 	}
-	d.Failed(&share.Charge{Bucket: *d.Bucket, Terms: hundred, N: 50})
+	d.Failed(d.Bucket, 50)
 	if n := d.Due(d.Now, 100, func(*limit.Bucket) bool { return false }); n != nil {
 		t.Errorf("charges to a shard that is away: %v", n)
 	}
