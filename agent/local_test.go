@@ -13,6 +13,7 @@ import (
 	"github.com/spillgate/spillgate/agent"
 	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/limit"
+	"github.com/spillgate/spillgate/memstore"
 	"github.com/spillgate/spillgate/rules"
 )
 
@@ -323,6 +324,26 @@ func TestLeasesServeOn(t *testing.T) {
 			w.Errorf("%d of %d on lease admitted, %v", n, held, reasons)
 		}
 	})
+}
+
+// TestLocalInMemory: the store is the agent's own, and what does not fit in it is denied.
+func TestLocalInMemory(t *testing.T) {
+	cells, err := memstore.New(memstore.Config{MaxCells: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAgent(t, agent.Config{Store: cells, Rules: localRules})
+	reasons := make(map[limit.Reason]int)
+	for i := range 1000 {
+		got, err := a.Check(t.Context(), agent.Request{Domain: "api", Descriptors: []rules.Descriptor{d("local", fmt.Sprint(i))}, Hits: 1})
+		if err != nil || got.Admitted != (got.Reason == limit.OK) {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		reasons[got.Reason]++
+	}
+	if reasons[limit.OK] != 64 || reasons[limit.StoreLocal] != 936 {
+		t.Errorf("%v", reasons)
+	}
 }
 
 // TestPolicyCounts: every answer by policy is counted for its rule.
