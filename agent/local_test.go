@@ -470,3 +470,36 @@ func localFleet(t *testing.T, seed uint64) {
 }
 
 var _ batcher.Countable = (*counting)(nil)
+
+// TestLocalChargesADividedBucket: what a share admitted is charged to the parts, all of it, also where the agent learns only then that the bucket is
+// divided.
+func TestLocalChargesADividedBucket(t *testing.T) {
+	set := parse(`name: big, match: [{key: big}], limit: 400/h, on_store_error: local, mode: exact`)
+	inFleet(t, fleetConfig{1, 4, 4, agent.Config{Rules: set, FleetSize: 1}}, func(f *fleet) {
+		b, big := f.bucket("big", "x"), terms(t, 400, time.Hour)
+		f.store.befalls(func(int, *batcher.Entry) fate { return fate{err: errDown} })
+		for range 3 {
+			f.ask(0, 0, d("big", "x"))
+		}
+		f.pass(time.Hour)
+		for i := range 50 {
+			if got := f.ask(0, 1, d("big", "x")); !got.Admitted || got.Reason != limit.StoreLocal {
+				f.Fatalf("check %d: %+v", i, got)
+			}
+		}
+		s := f.store.split(b, big)
+		if n := f.store.free(b, big, s); n != 400 {
+			f.Fatalf("the parts begin with %d", n)
+		}
+		f.store.befalls(distant)
+		f.pass(1500 * time.Millisecond)
+		if n := f.store.free(b, big, s); n != 350 {
+			f.Errorf("after the return the parts have %d, want 350", n)
+		}
+		for i := range s.Ways {
+			if n := f.store.at(b, big, s, i); n < 86 || n > 88 {
+				f.Errorf("part %d has %d of 100", i, n)
+			}
+		}
+	})
+}
