@@ -34,11 +34,14 @@ type Agent struct {
 	direct  batcher.Direct   // nil unless the store answers without waiting
 	batcher *batcher.Batcher // nil if direct
 	desk    *desk            // nil if direct
+	fleet   *fleet           // nil if direct
 	rules   atomic.Pointer[rules.Set]
 	stats   counters
 	shadows shadows
-	closed  atomic.Bool
-	batches sync.Pool
+	// policies count what the store did not decide.
+	policies policies
+	closed   atomic.Bool
+	batches  sync.Pool
 }
 
 // New returns a running agent. Close ends its goroutines.
@@ -55,14 +58,15 @@ func New(cfg Config) (*Agent, error) {
 	} else {
 		var err error
 		a.batcher, err = batcher.New(batcher.Config{Store: cfg.Store, MaxPending: cfg.MaxPending,
-			Timeout: cfg.StoreTimeout, OnCall: cfg.OnCall})
+			Timeout: cfg.StoreTimeout, Recovery: cfg.recovery(), OnCall: cfg.OnCall})
 		if err != nil {
 			return nil, fmt.Errorf("agent: %w", err)
 		}
 		if a.desk, err = newDesk(&a.cfg, a.batcher); err != nil {
 			return nil, fmt.Errorf("agent: %w", err)
 		}
-		a.desk.tend(a.store)
+		a.desk.tend(a.store, a.tendShares)
+		a.fleet = newFleet(&a.cfg)
 	}
 	return a, nil
 }
@@ -76,6 +80,7 @@ func (a *Agent) Close(ctx context.Context) error {
 	if a.batcher == nil {
 		return nil
 	}
+	a.fleet.close()
 	a.desk.close()
 	err := a.batcher.Close(ctx)
 	a.desk.memory.close()
@@ -93,6 +98,7 @@ func (a *Agent) SetRules(set *rules.Set) {
 	if a.desk != nil {
 		a.desk.active.keep(set)
 	}
+	a.policies.keep(set)
 }
 
 // Ready reports whether the store has been reached, so that checks can be decided by it.
@@ -140,7 +146,7 @@ const idSpace = 2 * limit.MaxID
 // leases reports whether a check of n tokens may be decided from leases, and nothing more is to be done about it.
 func (a *Agent) leases(rule *rules.Rule, n limit.Tokens) bool {
 	return rule != nil && rule.Terms != nil && rule.Mode != limit.Exact && !rule.Shadow && n >= 1 && n <= rule.Terms.Burst &&
-		a.desk != nil && !a.closed.Load()
+		a.desk != nil && !a.closed.Load() && !a.cautious(rule)
 }
 
 // local decides a request of one descriptor, if its bucket is hot and what is leased of it decides.
@@ -197,9 +203,12 @@ const retryAfterOutage = time.Second
 // byPolicy is the decision when the store gave none.
 func (a *Agent) byPolicy(r *rules.Rule, t *limit.Terms, cause error) limit.Decision {
 	d := limit.Decision{Limit: t.Burst, RetryAfter: limit.NoRetry}
-	if a.policy(r) == limit.Open {
+	switch a.policy(r) {
+	case limit.Open:
 		d.Admitted, d.Reason = true, limit.StoreOpen
-	} else {
+	case limit.Local: // unless there is a share of the bucket, see item.byShare
+		d.Reason, d.RetryAfter = limit.StoreLocal, retryAfterOutage
+	default:
 		d.Reason, d.RetryAfter = limit.StoreClosed, retryAfterOutage
 	}
 	if errors.Is(cause, batcher.ErrOverloaded) {

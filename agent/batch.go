@@ -62,11 +62,13 @@ type item struct {
 	route    split.Route    // over the parts of the bucket, if it is divided
 	last     *batcher.Claim // the claim whose outcome is taken in
 	decision limit.Decision
-	err      error // of a reset
+	err      error // why there is no outcome
 	// overridden: terms are the request's.
 	overridden bool
 	// over: the rule is a shadow, and would have denied.
 	over bool
+	// shared: admitted by the agent's share of the bucket.
+	shared bool
 }
 
 // NewBatch returns an empty batch.
@@ -210,7 +212,7 @@ func (b *Batch) add(it *item) {
 	secret, ok := b.agent.store.Secret()
 	switch direct := b.agent.direct; {
 	case !ok:
-		it.fail(b.agent, batcher.ErrNotRun)
+		b.unreached(it)
 	case direct != nil:
 		e := b.entryAt(len(b.items) - 1 - b.checks[len(b.checks)-1].first)
 		secret.Name(&e.Bucket, b.id)
@@ -225,9 +227,13 @@ func (b *Batch) add(it *item) {
 		} else {
 			b.watch(it, &name)
 		}
-		b.claim(it, &name)
+		if !b.careful(it, secret) {
+			b.claim(it, &name)
+		}
 	default:
-		b.ask(it, secret)
+		if !b.careful(it, secret) {
+			b.ask(it, secret)
+		}
 	}
 }
 
@@ -327,6 +333,9 @@ func (it *item) fail(a *Agent, err error) {
 	it.decision, it.err = a.byPolicy(it.rule, it.terms, err), err
 	if it.n > it.terms.Burst {
 		it.decision = limit.Decision{Reason: limit.Never, Limit: it.terms.Burst, RetryAfter: limit.NoRetry}
+	} else if it.op == limit.Take {
+		it.byShare(a)
+		a.policies.count(it.rule, &it.decision)
 	}
 	it.nameRule()
 }
@@ -504,6 +513,11 @@ func outranks(d, e *limit.Decision) bool {
 
 // refund gives back what the i-th item of a check took, if it took anything (a reset has no tokens).
 func (b *Batch) refund(i int, it *item) {
+	if it.shared {
+		it.shared = false
+		b.agent.desk.shares.Undo(&it.claim.Bucket, it.n)
+		return
+	}
 	if it.terms == nil || it.n == 0 || it.err != nil {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spillgate/spillgate/agent/share"
 	"github.com/spillgate/spillgate/agent/split"
 	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/hotkeys"
@@ -20,6 +21,14 @@ type Config struct {
 	// Deadline of a check whose rule has none of its own; then the fail policy
 	// answers. Longer waits out a slow store, and makes callers wait. Default 25 ms.
 	Deadline time.Duration
+	// ID names this agent in its fleet, for people: two may have the same. Default none.
+	ID string
+	// Fleet is the name of the agents that share the store: 1 to 64 of a-z, A-Z, 0-9, ".", "_" and "-". They count each other, for
+	// limit.Local. Default "default".
+	Fleet string
+	// FleetSize is how many agents there are as long as they are not counted; too small, and the fleet may be over its
+	// limits while the store is away. Default 0, not known: then limit.Local denies.
+	FleetSize int
 	// OnStoreError is the fail policy of rules without one, and of buckets that a caller
 	// names itself. Default limit.Open.
 	OnStoreError limit.Policy
@@ -44,6 +53,9 @@ func (c *Config) ensureDefaults() {
 	if c.Deadline == 0 {
 		c.Deadline = 25 * time.Millisecond
 	}
+	if c.Fleet == "" {
+		c.Fleet = "default"
+	}
 	if c.Hotkeys.Top == 0 {
 		c.Hotkeys.Top = 1000
 	}
@@ -55,12 +67,22 @@ func (c *Config) ensureDefaults() {
 	}
 }
 
+// recovery is how long after a shard's return other agents may not know of it yet: the longest pause between two looks, the looks' own time,
+// and what is left for charges.
+func (c *Config) recovery() time.Duration { return time.Second + c.StoreTimeout }
+
 func (c *Config) validate() error {
 	switch {
 	case c.Store == nil:
 		return fmt.Errorf("agent: Store is missing: open one with memstore.New or redisshard.Open")
 	case c.Deadline < 0:
 		return fmt.Errorf("agent: Deadline is %v, it must be positive", c.Deadline)
+	case !fleetName.MatchString(c.Fleet):
+		return fmt.Errorf("agent: Fleet is %q, it must be 1 to 64 letters, digits, dots, underscores or dashes", c.Fleet)
+	case len(c.ID) > mostID:
+		return fmt.Errorf("agent: ID has %d bytes, it must have %d at most", len(c.ID), mostID)
+	case c.FleetSize < 0 || c.FleetSize > share.MostAgents:
+		return fmt.Errorf("agent: FleetSize is %d, it must be 0 to %d", c.FleetSize, share.MostAgents)
 	case c.StoreTimeout < 0:
 		return fmt.Errorf("agent: StoreTimeout is %v, it must be positive", c.StoreTimeout)
 	}

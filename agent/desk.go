@@ -1,6 +1,7 @@
 package agent
 
 import (
+	crand "crypto/rand"
 	"math/bits"
 	"math/rand/v2"
 	"runtime"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/agent/lease"
+	"github.com/spillgate/spillgate/agent/share"
 	"github.com/spillgate/spillgate/agent/split"
 	"github.com/spillgate/spillgate/batcher"
 	"github.com/spillgate/spillgate/hotkeys"
@@ -27,9 +29,12 @@ type desk struct {
 	splitOps int64
 	memory   *memory
 	active   active
-	secret   *limit.Secret // that named the buckets held; tend's own
-	stop     chan struct{}
-	done     sync.WaitGroup
+	// shares are what is enforced while the store gives no answer; ownSecret names their buckets before it was reached.
+	shares    *share.Table
+	ownSecret limit.Secret
+	secret    *limit.Secret // that named the buckets held; tend's own
+	stop      chan struct{}
+	done      sync.WaitGroup
 }
 
 func newDesk(cfg *Config, b *batcher.Batcher) (*desk, error) {
@@ -38,6 +43,8 @@ func newDesk(cfg *Config, b *batcher.Batcher) (*desk, error) {
 		return nil, err
 	}
 	d := &desk{start: time.Now(), tracker: tracker, splitOps: max(0, cfg.SplitOps), stop: make(chan struct{})}
+	crand.Read(d.ownSecret[:]) // never fails
+	d.shares = share.NewTable(share.Config{While: cfg.recovery()})
 	d.splits = split.NewTable(split.Config{Threshold: d.splitOps, Divisible: divisible(cfg.Store), Clock: d.now, Send: b.Send, Seed: rand.Uint64(),
 		Most: max(4096, 2*cfg.Hotkeys.Top), OnEvent: cfg.OnSplit})
 	if d.memory, err = newMemory(); err != nil {
@@ -73,8 +80,8 @@ func stripes(procs int) int {
 // let a process that was stopped spend leases that have ended (docs/adr/0008).
 func (d *desk) now() int64 { return int64(time.Since(d.start)) + 1 }
 
-// tend runs until close.
-func (d *desk) tend(store batcher.Store) {
+// tend runs until close, and calls also at each turn.
+func (d *desk) tend(store batcher.Store, also func()) {
 	d.done.Go(func() {
 		tick := time.NewTicker(tendEvery)
 		defer tick.Stop()
@@ -92,6 +99,7 @@ func (d *desk) tend(store batcher.Store) {
 				d.secret = secret
 			}
 			d.Tend()
+			also()
 		}
 	})
 }

@@ -364,7 +364,7 @@ func TestHomeStops(t *testing.T) {
 			f.Errorf("%d admitted without home", admitted)
 		}
 		f.store.befalls(distant)
-		f.load(4, 10*time.Millisecond, 50*time.Millisecond, 1, d("big", "x"))
+		f.load(4, 10*time.Millisecond, time.Second, 1, d("big", "x")) // until its breaker has noticed
 		if checks, admitted := f.load(4, 10*time.Millisecond, time.Second, 1, d("big", "x")); admitted != checks {
 			f.Errorf("with home back, %d of %d were admitted", admitted, checks)
 		}

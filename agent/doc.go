@@ -20,12 +20,15 @@
 //	  |  several descriptors, one denies: refund the others         [5]
 //	  v
 //	Decision; without an answer, by the rule's fail policy          [6]
+//	          or by the agent's share of the bucket (limit.Local)   share.Table
 //
 // # Who owns what
 //
 // The rule set is immutable behind one atomic pointer. A Batch belongs to one goroutine. The
 // agent owns the batcher, the desk and the goroutine that tends it, but not the store: whoever opened the store closes
 // it after the agent.
+//
+// Goroutines: one tends the desk and the shares, one says every 2 s that the agent lives (fleet.go).
 //
 // # What it does not do
 //

@@ -176,6 +176,7 @@ func TestLostChargesBlock(t *testing.T) {
 		if got := w.ask(1, d("soft", "42")); got.Admitted {
 			w.Errorf("before a minute is over: %+v", got)
 		}
+		w.fake.befalls(all(-1, fate{}))
 		w.pass(2 * time.Second)
 		if got, took := w.timed(d("soft", "42")); !got.Admitted || took != 0 {
 			w.Errorf("after it: %+v, %v", got, took)

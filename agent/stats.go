@@ -46,6 +46,8 @@ type Stats struct {
 	// Batcher, Leases and Splits are zero on a direct store.
 	Batcher batcher.Stats
 	Leases  lease.Stats
+	// Shares of buckets that the agent enforces, or did so not long ago, the store being away.
+	Shares int
 	// Splits of buckets, as this agent learned of them.
 	Splits split.Totals
 }
@@ -56,6 +58,7 @@ func (a *Agent) Stats() Stats {
 	if a.desk != nil {
 		s.Leases = a.desk.Stats()
 		s.Splits = a.desk.splits.Stats()
+		s.Shares = a.desk.shares.Len()
 	}
 	for _, r := range limit.Reasons() {
 		var admitted, denied uint64

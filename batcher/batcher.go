@@ -26,6 +26,9 @@ type Config struct {
 	Linger time.Duration
 	// Timeout of one call; a reply that is later counts as lost. Default 50 ms.
 	Timeout time.Duration
+	// Recovery is for how long Health says of a shard that it was down. Longer than it takes all agents to notice that it
+	// is back: a second and Timeout, the default, is.
+	Recovery time.Duration
 	// OnCall, if set, is told of every call after its reply. It must not block.
 	OnCall func(CallInfo)
 }
@@ -56,6 +59,9 @@ func (c *Config) ensureDefaults() {
 	if c.Timeout == 0 {
 		c.Timeout = 50 * time.Millisecond
 	}
+	if c.Recovery == 0 {
+		c.Recovery = time.Second + c.Timeout
+	}
 }
 
 func (c *Config) validate() error {
@@ -74,6 +80,8 @@ func (c *Config) validate() error {
 		return fmt.Errorf("batcher: Linger is %v, it must be positive", c.Linger)
 	case c.Timeout < 0:
 		return fmt.Errorf("batcher: Timeout is %v, it must be positive", c.Timeout)
+	case c.Recovery < 0:
+		return fmt.Errorf("batcher: Recovery is %v, it must be positive", c.Recovery)
 	}
 	return nil
 }
@@ -83,8 +91,10 @@ type Batcher struct {
 	cfg     Config
 	queues  atomic.Pointer[[]*queue] // by shard; grows, under mu
 	waiting atomic.Int64             // claims queued or in flight
-	stats   counters
-	groups  sync.Pool // of *Group
+	// troubled counts the shards that are down or recovering.
+	troubled atomic.Int64
+	stats    counters
+	groups   sync.Pool // of *Group
 
 	// life ends when Close gives up on calls in flight.
 	life context.Context
@@ -140,8 +150,11 @@ func (b *Batcher) submit(c *Claim) error {
 	if err != nil {
 		b.waiting.Add(-1)
 	}
-	if err == ErrOverloaded {
+	switch err {
+	case ErrOverloaded:
 		b.stats.overloaded.Add(1)
+	case ErrDown:
+		b.stats.refused.Add(1)
 	}
 	return err
 }
@@ -175,6 +188,10 @@ func (b *Batcher) Close(ctx context.Context) error {
 // counters are totals since New.
 type counters struct {
 	calls, entries, claims, notRun, unknown, damaged, overloaded, refunded, givenUp atomic.Uint64
+
+	// Of breakers.
+	refused, opened, probes atomic.Uint64
+	down                    atomic.Int64
 }
 
 // record adds a call to the totals.
@@ -198,6 +215,11 @@ type Stats struct {
 	GivenUp                  uint64 // claims whose deadline passed
 	Refunded                 uint64 // tokens sent back by the batcher itself
 	Waiting                  int64  // claims queued or in flight now
+
+	Down    int64  // shards that are not asked now, since they do not answer
+	Opened  uint64 // times that a shard was found down
+	Probes  uint64 // calls that asked whether it is back; not in Calls
+	Refused uint64 // claims that met a shard that was down
 }
 
 // Stats returns the totals.
@@ -205,5 +227,6 @@ func (b *Batcher) Stats() Stats {
 	s := &b.stats
 	return Stats{Calls: s.calls.Load(), Entries: s.entries.Load(), Claims: s.claims.Load(), NotRun: s.notRun.Load(),
 		Unknown: s.unknown.Load(), Damaged: s.damaged.Load(), Overloaded: s.overloaded.Load(), GivenUp: s.givenUp.Load(),
-		Refunded: s.refunded.Load(), Waiting: b.waiting.Load()}
+		Refunded: s.refunded.Load(), Waiting: b.waiting.Load(),
+		Down: s.down.Load(), Opened: s.opened.Load(), Probes: s.probes.Load(), Refused: s.refused.Load()}
 }

@@ -19,6 +19,11 @@
 // for nothing. A timer that collects for a millisecond was the rejected
 // alternative: it taxes every check of a quiet system and still sends small calls.
 //
+// # When a shard is away
+//
+// After some calls in a row without an answer its queue refuses claims (ErrDown), and what is in line; a timer
+// probes with one look at a bucket at a time, until one is answered (breaker.go).
+//
 // # Who owns what
 //
 // A Group belongs to one caller. Its claims are shared with the queue from

@@ -23,6 +23,11 @@ type queue struct {
 	timer   *time.Timer
 	armed   bool // the timer will call due
 	due     bool // lazy entries have waited long enough
+
+	breaker breaker
+	alarm   *time.Timer // of the breaker: the next probe, or the end of the recovery
+	alarmAt time.Time
+	probing bool
 }
 
 func newQueue(b *Batcher, shard int, closed bool) *queue {
@@ -40,13 +45,16 @@ func (c *Claim) uncounted() bool { return c.Op >= limit.Lease }
 
 // add queues a claim and starts a call if that is due. The error is ErrClosed, but for what replies bring about
 // while the queue drains, or ErrOverloaded: claims that were given up wait for nothing, but their empty
-// entries stay in line until the next call, so the line has a bound of its own, in which leases do not count.
+// entries stay in line until the next call, so the line has a bound of its own, in which leases do not count. It is ErrDown
+// while the shard does not answer.
 func (q *queue) add(c *Claim) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
 	case q.closed && !(q.running > 0 && c.passes()):
 		return ErrClosed
+	case q.breaker.open:
+		return ErrDown
 	case q.line.Len()-q.line.leases >= q.batcher.cfg.MaxPending && !c.passes():
 		return ErrOverloaded
 	}
@@ -97,17 +105,22 @@ func (q *queue) run() {
 	var load Load
 	var done []*Claim
 	for {
-		q.next(&load)
+		down := q.next(&load)
 		if len(load.Entries) == 0 {
 			return
 		}
-		done = q.call(&load, done[:0])
+		if down {
+			done = q.refuse(&load, done[:0])
+		} else {
+			done = q.call(&load, done[:0])
+		}
 	}
 }
 
 // next takes the oldest entries, up to a full call. With none left, or only lazy ones that are not due, it
-// ends the goroutine's turn; with less than a full call, if another goroutine is there to take them.
-func (q *queue) next(load *Load) {
+// ends the goroutine's turn; with less than a full call, if another goroutine is there to take them. down says that
+// they must not be sent.
+func (q *queue) next(load *Load) (down bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	most := q.batcher.cfg.MaxEntries
@@ -119,18 +132,17 @@ func (q *queue) next(load *Load) {
 		q.running--
 		q.startLocked()
 	}
+	return q.breaker.open
 }
 
 // call sends one load and hands out the outcomes.
 func (q *queue) call(load *Load, done []*Claim) []*Claim {
 	b := q.batcher
-	ctx, cancel := context.WithTimeout(b.life, b.cfg.Timeout)
 	start := time.Now()
-	b.cfg.Store.Apply(ctx, q.shard, load.Entries)
-	cancel()
+	b.apply(q.shard, load.Entries)
 	info := CallInfo{Shard: q.shard, Took: time.Since(start)}
 	load.tally(&info)
-	done = q.settle(load, done)
+	done = q.settle(load, true, done)
 	since := time.Since(start) // read afterwards, so that a stop of the process in between shows
 	for _, c := range done {
 		c.Unride(since)
@@ -140,6 +152,28 @@ func (q *queue) call(load *Load, done []*Claim) []*Claim {
 	if b.cfg.OnCall != nil {
 		b.cfg.OnCall(info)
 	}
+	return hand(done)
+}
+
+// apply is one call to the store.
+func (b *Batcher) apply(shard int, entries []*Entry) {
+	ctx, cancel := context.WithTimeout(b.life, b.cfg.Timeout)
+	defer cancel()
+	b.cfg.Store.Apply(ctx, shard, entries)
+}
+
+// refuse answers a load that was in line when the shard was found down.
+func (q *queue) refuse(load *Load, done []*Claim) []*Claim {
+	for _, e := range load.Entries {
+		e.Err = ErrDown
+	}
+	done = q.settle(load, false, done)
+	q.batcher.stats.refused.Add(uint64(len(done)))
+	return hand(done)
+}
+
+// hand tells everybody of the outcome of a claim.
+func hand(done []*Claim) []*Claim {
 	// First those who order ahead: a caller who is told to wait must find what it was told.
 	for _, c := range done {
 		if c.Done != nil {
@@ -155,10 +189,14 @@ func (q *queue) call(load *Load, done []*Claim) []*Claim {
 	return done
 }
 
-// settle shares out the grants of a call, and appends the claims that have their outcome.
-func (q *queue) settle(load *Load, done []*Claim) []*Claim {
+// settle shares out the grants of a call, and appends the claims that have their outcome. called says that the store
+// was asked.
+func (q *queue) settle(load *Load, called bool, done []*Claim) []*Claim {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if called {
+		q.heardLocked(load, load.replied())
+	}
 	refunded, refunds := q.line.Settle(load, func(c *Claim) {
 		if !c.uncounted() {
 			q.batcher.waiting.Add(-1) // before the caller can come back
@@ -177,6 +215,9 @@ func (q *queue) close() {
 	q.closed = true
 	if q.armed && q.timer.Stop() {
 		q.armed = false
+	}
+	if q.alarm != nil {
+		q.alarm.Stop()
 	}
 	q.startLocked()
 }

@@ -95,6 +95,14 @@ type Divisible interface {
 	Divisible() bool
 }
 
+// Countable is a Store that counts the agents that share it.
+type Countable interface {
+	Store
+	// Beat says that a member of a fleet lives, and returns how many of the fleet do: those that said so within life, by
+	// the store's clock. fleet is a name of limited alphabet (agent.Config), member is unique.
+	Beat(ctx context.Context, fleet, member string, life time.Duration) (agents int, err error)
+}
+
 // Direct is a store that answers without waiting. It needs no batching: the
 // agent calls it on the caller's goroutine.
 type Direct interface {

@@ -74,6 +74,11 @@ type Decision struct {
 	Rule string
 }
 
+// Unavailable reports whether the request was denied for want of an answer, and not for its rate: HTTP's 503 and not 429.
+func (d *Decision) Unavailable() bool {
+	return !d.Admitted && (d.Reason == StoreClosed || d.Reason == Overloaded)
+}
+
 // Decide turns the outcome of a take of n tokens into a decision, without a
 // rule's name. A take of more than Burst is Never.
 func (t *Terms) Decide(n Tokens, out Outcome) Decision {

@@ -11,12 +11,17 @@ const (
 	Open Policy = iota
 	// Closed denies.
 	Closed
+	// Local lets each agent enforce its share of the limit by itself.
+	Local
 )
 
 // String is the policy's word in configuration files.
 func (p Policy) String() string {
-	if p == Closed {
+	switch p {
+	case Closed:
 		return "closed"
+	case Local:
+		return "local"
 	}
 	return "open"
 }

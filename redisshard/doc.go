@@ -35,6 +35,11 @@
 // force, a hash of stories, a hash of texts. A push is one script (lua/pushrules.lua), and announces itself on a
 // channel, to which Listen subscribes (listen.go). docs/adr/0012-rule-versions.md has the reasons.
 //
+// # The fleet
+//
+// Agents say every few seconds that they live, in one key for each fleet (beat.go): so they know how many share a limit when the
+// store is away.
+//
 // # What it promises
 //
 // An entry runs at most once. Only a reply that proves that nothing ran leads

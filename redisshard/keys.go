@@ -14,6 +14,9 @@ const layoutKey = "sg:{layout}:v1"
 // probeKey is where the rights of the user are tried; it never stays.
 const probeKey = "sg:{layout}:probe"
 
+// fleetKey holds the members of a fleet.
+func fleetKey(fleet string) string { return "sg:{fleet}:" + fleet }
+
 // slots is the number of hash slots of a Redis Cluster.
 const slots = 16384
 

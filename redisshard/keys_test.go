@@ -21,6 +21,9 @@ func TestKeyNames(t *testing.T) {
 	if got := ruleKeysOf("default"); got != want {
 		t.Errorf("the rules are kept in %+v", got)
 	}
+	if key := fleetKey("a.b-c"); key != "sg:{fleet}:a.b-c" {
+		t.Errorf("a fleet is kept in %s", key)
+	}
 	for fill, want := range map[time.Duration]string{
 		time.Second:           "sg:{c}:b4s:0:439804651",
 		5 * time.Second:       "sg:{c}:b16s:0:439804651",

@@ -46,6 +46,8 @@ type Store struct {
 	// stamp, in tests, is the time in microseconds that every call carries.
 	stamp func() int64
 
+	// beatTold: the operator knows that the fleet cannot be counted.
+	beatTold atomic.Bool
 	// skewTold: the operator knows that the masters' clocks are apart. It belongs to tend.
 	skewTold bool
 

@@ -29,10 +29,12 @@ func (p *parser) option(r *Rule, f *field) {
 	case "algorithm":
 		r.Rate.Algorithm = p.algorithm(f)
 	case "on_store_error":
-		word := p.choose(f, "write open or closed", "local", "open", "closed")
 		r.HasPolicy = true
-		if word == "closed" {
+		switch p.choose(f, "", "", "open", "closed", "local") {
+		case "closed":
 			r.OnStoreError = limit.Closed
+		case "local":
+			r.OnStoreError = limit.Local
 		}
 	case "deadline":
 		r.Deadline = p.deadline(f)

@@ -207,6 +207,26 @@ func TestRuleIsWhole(t *testing.T) {
 	}
 }
 
+// TestPolicies: each word is a policy of the rule's own; without one the agent's counts.
+func TestPolicies(t *testing.T) {
+	s := mustParse(t, `
+domain: api
+rules:
+  - {name: open, match: [{key: a}], limit: 1/s, on_store_error: open}
+  - {name: closed, match: [{key: b}], limit: 1/s, on_store_error: closed}
+  - {name: local, match: [{key: c}], limit: 1/s, on_store_error: local}
+  - {name: none, match: [{key: d}], limit: 1/s}
+`)
+	for name, want := range map[string]limit.Policy{"open": limit.Open, "closed": limit.Closed, "local": limit.Local} {
+		if r := s.Rule("api", name); !r.HasPolicy || r.OnStoreError != want || r.OnStoreError.String() != name {
+			t.Errorf("%s: %v, %v", name, r.OnStoreError, r.HasPolicy)
+		}
+	}
+	if s.Rule("api", "none").HasPolicy {
+		t.Error("a rule without a policy has one")
+	}
+}
+
 // The terms of an optimistic rule count the debts of a fleet; nothing else changes for it.
 func TestOptimisticTerms(t *testing.T) {
 	s := mustParse(t, `
@@ -303,8 +323,8 @@ func TestDocs(t *testing.T) {
 			}
 		}
 	}
-	if len(examples) != 9 {
-		t.Errorf("%d examples, want 9", len(examples))
+	if len(examples) != 10 {
+		t.Errorf("%d examples, want 10", len(examples))
 	}
 }
 

@@ -23,6 +23,10 @@ const (
 
 	ActiveBuckets = "spillgate_active_buckets"
 
+	PolicyAnswers = "spillgate_policy_answers_total"
+	LocalShares   = "spillgate_local_shares"
+	FleetAgents   = "spillgate_fleet_agents"
+
 	StoreUp            = "spillgate_store_up"
 	StoreCalls         = "spillgate_store_calls_total"
 	StoreCallsResent   = "spillgate_store_calls_resent_total"
@@ -37,6 +41,11 @@ const (
 	ClaimsOverloaded = "spillgate_claims_overloaded_total"
 	ClaimsGivenUp    = "spillgate_claims_given_up_total"
 	TokensRefunded   = "spillgate_tokens_refunded_total"
+
+	ShardsDown   = "spillgate_shards_down"
+	ShardsFailed = "spillgate_shards_failed_total"
+	ShardProbes  = "spillgate_shard_probes_total"
+	ClaimsDown   = "spillgate_claims_down_total"
 
 	Rules                = "spillgate_rules"
 	RulesSource          = "spillgate_rules_source"
@@ -163,6 +172,13 @@ var Metrics = []Metric{
 	{Name: ActiveBuckets, Kind: Gauge, Unit: "{bucket}", Labels: []string{AttrDomain, AttrRule},
 		Help: "Distinct buckets of a rule that were checked in the last minute or two, an estimate. Absent with the memory store."},
 
+	{Name: PolicyAnswers, Kind: Counter, Steady: true, Unit: "{answer}", Labels: []string{AttrDomain, AttrRule, AttrOutcome, AttrReason},
+		Help: "Descriptors that a rule's on_store_error decided, the store giving no answer. Appears with the first."},
+	{Name: LocalShares, Kind: Gauge, Unit: "{bucket}",
+		Help: "Buckets of which this agent enforces its own share, or did so not long ago (on_store_error: local)."},
+	{Name: FleetAgents, Kind: Gauge, Unit: "{agent}",
+		Help: "Agents that share the limits, as this one believes. Absent while it does not know."},
+
 	{Name: StoreUp, Kind: Gauge, Unit: "1",
 		Help: "1 if the store has been reached and its last calls were answered, else 0."},
 	{Name: StoreCalls, Kind: Counter, Unit: "{call}",
@@ -190,6 +206,15 @@ var Metrics = []Metric{
 		Help: "Claims whose deadline passed before the store's answer."},
 	{Name: TokensRefunded, Kind: Counter, Unit: "{token}",
 		Help: "Tokens sent back because nobody waited for them any more."},
+
+	{Name: ShardsDown, Kind: Gauge, Unit: "{shard}",
+		Help: "Shards that are not asked now, since they do not answer: tags on a cluster, else the whole store."},
+	{Name: ShardsFailed, Kind: Counter, Unit: "{shard}",
+		Help: "Times that a shard was found not to answer."},
+	{Name: ShardProbes, Kind: Counter, Unit: "{call}",
+		Help: "Calls that asked whether such a shard is back, beside spillgate_store_calls_total."},
+	{Name: ClaimsDown, Kind: Counter, Unit: "{claim}",
+		Help: "Claims refused at once because their shard does not answer."},
 
 	{Name: Rules, Kind: Gauge, Unit: "{rule}",
 		Help: "Rules in force."},

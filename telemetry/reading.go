@@ -21,6 +21,10 @@ type Reading struct {
 	Agent agent.Stats
 	// Active has the buckets that were checked of late, by rule.
 	Active []agent.Active
+	// ByPolicy has what the store did not decide, by rule.
+	ByPolicy []agent.ByPolicy
+	// Fleet is the number of agents that share the limits; 0 if it is not known.
+	Fleet int
 	// StoreUp: the store could be used when it was last looked at.
 	StoreUp bool
 	// StoreResent counts calls that the store repeated.
@@ -71,7 +75,7 @@ type decided struct {
 // alarm on store_open would miss it.
 var always = []decided{
 	{true, limit.OK}, {false, limit.OverLimit}, {false, limit.Never}, {true, limit.ShadowOver}, {true, limit.NoRule}, {true, limit.Unlimited},
-	{true, limit.StoreOpen}, {false, limit.StoreClosed}, {true, limit.Overloaded}, {false, limit.Overloaded},
+	{true, limit.StoreOpen}, {false, limit.StoreClosed}, {true, limit.StoreLocal}, {false, limit.StoreLocal}, {true, limit.Overloaded}, {false, limit.Overloaded},
 }
 
 func newSeries(kvs ...string) *series {
@@ -124,6 +128,7 @@ func (r *Reading) show(l *labels, see seeFunc) {
 	r.showSplits(l, see)
 	r.showActive(see)
 	r.showShadow(see)
+	r.showPolicies(see)
 
 	b := &r.Agent.Batcher
 	see(StoreUp, oneIf(r.StoreUp))
@@ -143,6 +148,10 @@ func (r *Reading) show(l *labels, see seeFunc) {
 	see(ClaimsOverloaded, count(b.Overloaded))
 	see(ClaimsGivenUp, count(b.GivenUp))
 	see(TokensRefunded, count(b.Refunded))
+	see(ShardsDown, float64(b.Down))
+	see(ShardsFailed, count(b.Opened))
+	see(ShardProbes, count(b.Probes))
+	see(ClaimsDown, count(b.Refused))
 
 	r.showRules(l, see)
 	if r.Memstore != nil {
@@ -241,6 +250,28 @@ func (r *Reading) showActive(see seeFunc) {
 	}
 	for _, a := range all {
 		see(ActiveBuckets, float64(a.Buckets), newSeries(AttrDomain, a.Domain, AttrRule, a.Rule))
+	}
+}
+
+// showPolicies reports what fail policies decided, by rule, of the first rules by name.
+func (r *Reading) showPolicies(see seeFunc) {
+	see(LocalShares, float64(r.Agent.Shares))
+	if r.Fleet > 0 {
+		see(FleetAgents, float64(r.Fleet))
+	}
+	rules := 0
+	for i, p := range r.ByPolicy {
+		if i == 0 || p.Domain != r.ByPolicy[i-1].Domain || p.Rule != r.ByPolicy[i-1].Rule {
+			rules++
+		}
+		if rules > mostRules {
+			return
+		}
+		outcome := OutcomeDenied
+		if p.Admitted {
+			outcome = OutcomeAdmitted
+		}
+		see(PolicyAnswers, count(p.Answers), newSeries(AttrDomain, p.Domain, AttrRule, p.Rule, AttrOutcome, outcome, AttrReason, p.Reason.String()))
 	}
 }
 

@@ -54,7 +54,8 @@ func full() Reading {
 				{Admitted: true, Reason: limit.ShadowOver, Checks: 13}},
 			Shadow: []agent.ShadowDenied{{Domain: "d", Rule: "quiet", Denied: 14}},
 			Batcher: batcher.Stats{Calls: 21, Entries: 22, Claims: 23, NotRun: 24, Unknown: 25, Damaged: 26,
-				Overloaded: 27, GivenUp: 28, Refunded: 29, Waiting: 30},
+				Overloaded: 27, GivenUp: 28, Refunded: 29, Waiting: 30, Down: 81, Opened: 82, Probes: 83, Refused: 84},
+			Shares: 85,
 			Leases: lease.Stats{
 				Counts:   lease.Counts{Promoted: 41, Demoted: 42, KnownDenied: 43, Charged: 44, ChargesLost: 45},
 				Totals:   lease.Totals{Granted: 46, Rode: 47, Spent: 48, Returned: 49, Expired: 50, Asks: 51, Admitted: 52, Denied: 53},
@@ -62,7 +63,10 @@ func full() Reading {
 			},
 			Splits: split.Totals{Active: 61, Split: 62, Merged: 63, Ended: 64, Touches: 65, Refused: 66, Overflow: 67},
 		},
-		Active:      []agent.Active{{Buckets: 71}, {Domain: "d", Rule: "r", Buckets: 72}},
+		Active: []agent.Active{{Buckets: 71}, {Domain: "d", Rule: "r", Buckets: 72}},
+		ByPolicy: []agent.ByPolicy{{Admitted: true, Reason: limit.StoreOpen, Answers: 86},
+			{Domain: "d", Rule: "q", Reason: limit.StoreLocal, Answers: 87}},
+		Fleet:       88,
 		StoreUp:     true,
 		StoreResent: 31,
 		StoreSkew:   func() (time.Duration, bool) { return 1500 * time.Microsecond, true },
@@ -108,6 +112,14 @@ func TestValues(t *testing.T) {
 		`spillgate_split_overflows_total 67`,
 		`spillgate_active_buckets{domain="",rule=""} 71`,
 		`spillgate_active_buckets{domain="d",rule="r"} 72`,
+		`spillgate_policy_answers_total{domain="",outcome="admitted",reason="store_open",rule=""} 86`,
+		`spillgate_policy_answers_total{domain="d",outcome="denied",reason="store_local",rule="q"} 87`,
+		`spillgate_local_shares 85`,
+		`spillgate_fleet_agents 88`,
+		`spillgate_shards_down 81`,
+		`spillgate_shards_failed_total 82`,
+		`spillgate_shard_probes_total 83`,
+		`spillgate_claims_down_total 84`,
 		`spillgate_store_skew_seconds 0.0015`,
 		`spillgate_store_up 1`,
 		`spillgate_store_calls_total 21`,
@@ -172,6 +184,9 @@ func TestSeriesBeforeTheyCount(t *testing.T) {
 		`spillgate_rules_source{source="none"} 1`,
 		`spillgate_rules_source{source="file"} 0`,
 		`spillgate_rules_snapshots_failed_total 0`,
+		`spillgate_checks_total{outcome="denied",reason="store_local"} 0`,
+		`spillgate_shards_down 0`,
+		`spillgate_shards_failed_total 0`,
 	} {
 		if !strings.Contains(text, "\n"+want+"\n") {
 			t.Errorf("no line %s", want)
@@ -188,12 +203,32 @@ func TestAbsent(t *testing.T) {
 		t.Fatalf("a reading that has all lacks some:\n%s", text)
 	}
 	r.StoreSkew = func() (time.Duration, bool) { return time.Second, false }
-	r.Active, r.Memstore, r.RulesStatus = r.Active[:1], nil, rules.Status{}
+	r.Active, r.Memstore, r.RulesStatus, r.Fleet = r.Active[:1], nil, rules.Status{}, 0
 	text := scrape(t, tel)
-	for _, gone := range []string{"spillgate_store_skew_seconds ", `rule="r"`, "spillgate_memstore_cells ", "spillgate_rules_loaded_timestamp_seconds ", "spillgate_rules_version "} {
+	for _, gone := range []string{"spillgate_store_skew_seconds ", `rule="r"`, "spillgate_memstore_cells ", "spillgate_fleet_agents ", "spillgate_rules_loaded_timestamp_seconds ", "spillgate_rules_version "} {
 		if strings.Contains(text, gone) {
 			t.Errorf("%s is there, and is not known:\n%s", gone, text)
 		}
+	}
+}
+
+// TestPoliciesOfManyRules: so may those that the store did not decide for. Scrapes keep nothing of them.
+func TestPoliciesOfManyRules(t *testing.T) {
+	tel := newTelemetry(t)
+	var all []agent.ByPolicy
+	for i := range 2 * mostRules {
+		for _, admitted := range []bool{true, false} {
+			all = append(all, agent.ByPolicy{Domain: "d", Rule: fmt.Sprintf("r%04d", i), Admitted: admitted, Reason: limit.StoreLocal, Answers: 1})
+		}
+	}
+	tel.Observe(func() Reading { return Reading{ByPolicy: all} })
+	scrape(t, tel)
+	before := len(tel.read.Load().seen)
+	if lines := strings.Count(scrape(t, tel), "\nspillgate_policy_answers_total{"); lines != 2*mostRules {
+		t.Errorf("%d series, want %d", lines, 2*mostRules)
+	}
+	if after := len(tel.read.Load().seen); after != before {
+		t.Errorf("%d values are kept, and %d before", after, before)
 	}
 }
 

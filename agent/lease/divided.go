@@ -47,6 +47,36 @@ func (d *Desk) sendCharge(b *limit.Bucket, c *Check, now int64) error {
 	return d.cfg.Send(claim)
 }
 
+// Charge tells the store of tokens that were admitted without it: in shares to all parts, if the bucket is divided. failed is told of
+// those of which certainly nothing was heard; what may have been is not sent again.
+func (d *Desk) Charge(b *limit.Bucket, t *limit.Terms, n limit.Tokens, failed func(limit.Tokens)) {
+	s, ways := d.cfg.Splits.Find(b, t), 1
+	if s != nil {
+		ways = max(1, s.Ways())
+	}
+	done := func(c *batcher.Claim) {
+		if errors.Is(c.Err, batcher.ErrStale) { // where it is to go is learned for the next time
+			if s := d.cfg.Splits.Watch(b.ID(), b, t, false); s != nil {
+				d.cfg.Splits.Learn(s, c)
+			}
+		}
+		if errors.Is(c.Err, batcher.ErrNotRun) {
+			failed(c.N)
+		}
+	}
+	var asked split.Asked
+	for i := range ways {
+		c := &batcher.Claim{Bucket: *b, Terms: t, Op: limit.Charge, N: limit.Share(n, ways, i), Lazy: true, Done: done}
+		if ways > 1 {
+			c.Part, _ = s.Untried(d.cfg.Clock(), asked)
+			asked.Add(c.Part)
+		}
+		if c.N > 0 && d.cfg.Send(c) != nil {
+			failed(c.N)
+		}
+	}
+}
+
 // elsewhere is the claim once more, for another cell of its bucket, if it certainly did not run since that is
 // not divided as was thought. asked are the cells that were tried.
 func (d *Desk) elsewhere(c *batcher.Claim, whole bool, asked *split.Asked) (again *batcher.Claim, ok bool) {

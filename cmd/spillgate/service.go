@@ -124,6 +124,9 @@ func (s *service) open(ctx context.Context) (err error) {
 		Rules:        set,
 		Deadline:     s.cfg.Agent.Deadline,
 		OnStoreError: s.cfg.Agent.OnStoreError,
+		ID:           s.cfg.Agent.ID,
+		Fleet:        s.cfg.Agent.Fleet,
+		FleetSize:    s.cfg.Agent.FleetSize,
 		MaxPending:   s.cfg.Agent.MaxPending,
 		StoreTimeout: max(s.cfg.Store.Timeout, s.cfg.Agent.Deadline),
 		Hotkeys:      hotkeys.Config{Top: s.cfg.Hotkeys.Top, MinRate: s.cfg.Hotkeys.MinRate},
@@ -218,6 +221,8 @@ func (s *service) reading() telemetry.Reading {
 	return telemetry.Reading{
 		Agent:       s.agent.Stats(),
 		Active:      s.agent.Active(),
+		ByPolicy:    s.agent.ByPolicy(),
+		Fleet:       s.fleet(),
 		StoreUp:     s.store.status() == nil,
 		StoreResent: s.store.resent(),
 		StoreSkew:   s.store.skew,
@@ -225,6 +230,12 @@ func (s *service) reading() telemetry.Reading {
 		Rules:       s.agent.Rules().Len(),
 		RulesStatus: rule,
 	}
+}
+
+// fleet is the number of agents, 0 if it is not known.
+func (s *service) fleet() int {
+	n, _ := s.agent.Fleet()
+	return n
 }
 
 // close takes apart what open has made, in steps [6] to [8] of the package comment.

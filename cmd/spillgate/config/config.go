@@ -33,10 +33,12 @@ type Config struct {
 
 // Agent is the engine.
 type Agent struct {
-	// ID of this agent among its fleet; empty, the only one yet, has one made up.
+	// ID of this agent among its fleet, for people; the default is empty.
 	ID string
-	// Fleet of agents that share a store. Default "default", the only one yet.
+	// Fleet of agents that share a store. They count each other, for limit.Local. Default "default".
 	Fleet string
+	// FleetSize is how many agents there are while they are not counted; 0, the default, is not known.
+	FleetSize int
 	// Deadline of a check whose rule has none; then OnStoreError answers. Default 25 ms. Longer waits out
 	// a slow store, and makes callers wait.
 	Deadline time.Duration

@@ -72,7 +72,7 @@ func TestGolden(t *testing.T) {
 
 // samples has for every key a text that is not its default.
 var samples = map[string]string{
-	"agent.id": "a1", "agent.fleet": "eu", "agent.deadline": "10ms", "agent.max_pending": "7", "agent.on_store_error": "closed", "agent.procs": "3",
+	"agent.id": "a1", "agent.fleet": "eu", "agent.fleet_size": "20", "agent.deadline": "10ms", "agent.max_pending": "7", "agent.on_store_error": "closed", "agent.procs": "3",
 	"store.url": "rediss://h:1", "store.clock": "agent", "store.timeout": "70ms", "store.password_file": "pw", "store.tls.ca": "ca.pem",
 	"store.tls.cert": "cert.pem", "store.tls.key": "key.pem", "store.layout.tags": "16", "store.layout.bins": "2", "memory.max_cells": "100000",
 	"listen.resp": "unix:///run/s.sock", "listen.http": ":7101", "listen.grpc": ":7102", "listen.admin": "unix://./admin.sock", "listen.socket_mode": "0600",
@@ -280,7 +280,7 @@ func TestValidate(t *testing.T) {
 	c.Listen.SocketMode = 0
 	c.Split = Split{Ops: -1, Ways: 1}
 	want := `config: agent.max_pending: "0" is out of range; write 1 to 16777216
-config: agent.on_store_error: "unknown limit.Policy" is not open or closed
+config: agent.on_store_error: "unknown limit.Policy" is not open or closed or local
 config: store.clock: "unknown redisshard.Clock" is not redis or agent
 config: listen.http: ":80" is not supported in this version; write off
 config: listen.socket_mode: "0000" is no mode of a file; write four octal digits such as 0660

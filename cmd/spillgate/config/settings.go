@@ -24,19 +24,21 @@ type setting struct {
 var settings = []setting{
 	{"agent.id", "", "name of this agent in its fleet (made up if empty)",
 		func(c *Config) pflag.Value {
-			return later{(*text)(&c.Agent.ID), "", "leave it out, agents are told apart without it"}
+			return &pattern{&c.Agent.ID, agentID, "up to 64 letters, digits, dots, underscores, dashes and colons"}
 		}},
 	{"agent.fleet", "", "name of the agents that share a store",
 		func(c *Config) pflag.Value {
-			return later{(*text)(&c.Agent.Fleet), "default", "leave it out, all agents of a store share its limits"}
+			return &pattern{&c.Agent.Fleet, fleetName, "1 to 64 letters, digits, dots, underscores and dashes"}
 		}},
+	{"agent.fleet_size", "", "agents in the fleet, for on_store_error local before they are counted (0: not known)",
+		func(c *Config) pflag.Value { return integer(&c.Agent.FleetSize, 0, 4096) }},
 	{"agent.deadline", "", "how long a check may wait for the store, where its rule does not say",
 		func(c *Config) pflag.Value { return duration(&c.Agent.Deadline, rules.MinDeadline, rules.MaxDeadline) }},
 	{"agent.max_pending", "", "most claims that wait for the store at once",
 		func(c *Config) pflag.Value { return integer(&c.Agent.MaxPending, 1, 1<<24) }},
 	{"agent.on_store_error", "", "answer when the store gives none in time, where the rule does not say",
 		func(c *Config) pflag.Value {
-			return &choice[limit.Policy]{&c.Agent.OnStoreError, []string{"open", "closed"}, []limit.Policy{limit.Open, limit.Closed}, "local"}
+			return &choice[limit.Policy]{&c.Agent.OnStoreError, []string{"open", "closed", "local"}, []limit.Policy{limit.Open, limit.Closed, limit.Local}, ""}
 		}},
 	{"agent.procs", "", "threads that run at once, GOMAXPROCS (0: chosen)",
 		func(c *Config) pflag.Value { return integer(&c.Agent.Procs, 0, 1024) }},

@@ -115,7 +115,7 @@ func (p *problems) memory() {
 
 // redisOnly are the keys that mean nothing to the store of the process.
 var redisOnly = []string{"store.clock", "store.password_file", "store.tls.ca", "store.tls.cert", "store.tls.key",
-	"store.layout.tags", "store.layout.bins", "split.ways"}
+	"store.layout.tags", "store.layout.bins", "split.ways", "agent.fleet", "agent.fleet_size"}
 
 // redisKeys are the keys of the fields of a redisshard.Config.
 var redisKeys = map[string]string{"URL": "store.url", "Clock": "store.clock", "Timeout": "store.timeout", "PasswordFile": "store.password_file",

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +32,29 @@ func (v *text) Set(s string) error {
 		return errors.New("has a control character; remove it")
 	}
 	*v = text(s)
+	return nil
+}
+
+// pattern is a text of limited alphabet.
+type pattern struct {
+	to     *string
+	fits   *regexp.Regexp
+	remedy string
+}
+
+var (
+	agentID   = regexp.MustCompile(`^[A-Za-z0-9._:-]{0,64}$`)
+	fleetName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+)
+
+func (v *pattern) String() string { return *v.to }
+func (v *pattern) Type() string   { return "name" }
+
+func (v *pattern) Set(s string) error {
+	if !v.fits.MatchString(s) {
+		return fmt.Errorf("%s is no name; write %s", strictyaml.Show(s), v.remedy)
+	}
+	*v.to = s
 	return nil
 }
 
