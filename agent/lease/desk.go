@@ -402,11 +402,13 @@ func (r *Ruling) Local() bool { return r.Decided && r.holding != nil && !r.charg
 
 // Uncount takes a ruling out of the totals of its Holding: its check is counted elsewhere.
 func (r *Ruling) Uncount() {
-	switch {
-	case !r.Local():
-	case r.admitted:
+	if !r.Local() {
+		return
+	}
+	r.holding.elsewhere.Add(1)
+	if r.admitted {
 		r.holding.extra.Add(1)
-	default:
+	} else {
 		r.holding.denied.Add(-1)
 	}
 }

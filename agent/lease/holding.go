@@ -59,6 +59,8 @@ type Holding struct {
 	missed atomic.Int64 // tokens asked for and not spent here, since the last request
 	denied atomic.Int64 // checks denied here, in all
 	extra  atomic.Int64 // tokens above one per check, of those spent here, in all
+	// elsewhere are checks decided here that the totals do not count, and the demand does.
+	elsewhere atomic.Int64
 
 	mu struct {
 		sync.Mutex
@@ -377,7 +379,7 @@ func (h *Holding) Tend(now int64) (checks int64, r Request, send bool) {
 	defer h.mu.Unlock()
 	h.harvestLocked(now)
 	h.mu.spent += limit.Tokens(h.missed.Swap(0))
-	all := int64(h.mu.totals.Spent) - h.extra.Load() + h.denied.Load() + h.mu.waited
+	all := int64(h.mu.totals.Spent) - h.extra.Load() + h.denied.Load() + h.elsewhere.Load() + h.mu.waited
 	checks = max(0, all-h.mu.checks)
 	h.mu.checks = all
 	if checks > 0 {

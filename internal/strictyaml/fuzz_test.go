@@ -228,7 +228,7 @@ func (w writer) flow(n *Node) string {
 	for i := range n.Fields {
 		parts = append(parts, w.scalar(n.Fields[i].Key)+": "+w.flow(&n.Fields[i].Value))
 	}
-	inner := strings.Join(parts, rapid.SampledFrom([]string{",", ", ", ",\n\t ", " , # comment\n"}).Draw(w.t, "separator"))
+	inner := strings.Join(parts, rapid.SampledFrom([]string{",", ", ", ",\n\t ", " , # comment\n          "}).Draw(w.t, "separator")) // indented more than the block around it
 	if n.Kind == Map {
 		return "{" + inner + "}"
 	}
