@@ -412,7 +412,7 @@ func TestFleetCount(t *testing.T) {
 // TestLocalFleet is G1 while the store is away, of whole agents on virtual time: the shard goes and comes as it likes, the agents ask
 // for one bucket at more than its rate, and one bucket would have admitted all of it.
 func TestLocalFleet(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(6) {
 		synctest.Test(t, func(t *testing.T) { localFleet(t, seed) })
 	}
 }
