@@ -184,10 +184,14 @@ func (a *Agent) Throttle(ctx context.Context, key string, t *limit.Terms, n limi
 
 // policy is what answers for a rule, or for a bucket without one, when the store does not.
 func (a *Agent) policy(r *rules.Rule) limit.Policy {
+	p := a.cfg.OnStoreError
 	if r != nil && r.HasPolicy {
-		return r.OnStoreError
+		p = r.OnStoreError
 	}
-	return a.cfg.OnStoreError
+	if p == limit.Local && r != nil && r.Rate.Algorithm != limit.TokenBucket {
+		return limit.Closed // windows have no shares
+	}
+	return p
 }
 
 func (a *Agent) deadline(r *rules.Rule) time.Duration {

@@ -39,6 +39,8 @@ var localRules = parse(
 	`name: slow-exact, match: [{key: exact}], limit: 100/s, mode: exact, on_store_error: local`,
 	`name: slow-closed, match: [{key: closed}], limit: 100/s, on_store_error: closed`,
 	`name: slow-open, match: [{key: open}], limit: 100/s, on_store_error: open`,
+	`name: slow-window, match: [{key: window}], limit: 100/s, algorithm: fixed_window`,
+	`name: slow-shadow, match: [{key: shadow}], limit: 100/s, on_store_error: local, shadow: true`,
 	`name: fast-local, match: [{key: fast}], limit: 100/s, on_store_error: local`,
 )
 
@@ -132,6 +134,31 @@ func TestLocal(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLocalIsForTokenBuckets: where it is the agent's policy, windows are closed.
+func TestLocalIsForTokenBuckets(t *testing.T) {
+	onCounting(t, 4, agent.Config{OnStoreError: limit.Local}, func(w *world, c *counting) {
+		w.goes()
+		w.pass(time.Hour)
+		if n, reasons := w.admitted(10, d("window", "42")); n != 0 || reasons[limit.StoreClosed] != 10 {
+			w.Errorf("%d of 10 admitted, %v; want none, by policy closed", n, reasons)
+		}
+	})
+}
+
+// TestLocalShadow: a shadow rule admits what its share has not, and does not say that the rule would have denied it.
+func TestLocalShadow(t *testing.T) {
+	onCounting(t, 4, agent.Config{}, func(w *world, c *counting) {
+		w.goes()
+		w.pass(time.Hour)
+		if n, reasons := w.admitted(100, d("shadow", "42")); n != 100 || reasons[limit.StoreLocal] != 25 || reasons[limit.StoreOpen] != 75 {
+			w.Errorf("%d of 100 admitted, %v; want 25 by the share, and the others by policy", n, reasons)
+		}
+		if shadow := w.Stats().Shadow; len(shadow) != 0 {
+			w.Errorf("counted as denied: %+v", shadow)
+		}
+	})
 }
 
 // TestLocalBeginsEmpty: what the store gave before counts.
@@ -412,7 +439,7 @@ func TestFleetCount(t *testing.T) {
 // TestLocalFleet is G1 while the store is away, of whole agents on virtual time: the shard goes and comes as it likes, the agents ask
 // for one bucket at more than its rate, and one bucket would have admitted all of it.
 func TestLocalFleet(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(6) {
 		synctest.Test(t, func(t *testing.T) { localFleet(t, seed) })
 	}
 }

@@ -62,7 +62,7 @@ func (it *item) lift(a *Agent) {
 	}
 	d.Admitted, d.RetryAfter = true, limit.NoRetry
 	switch d.Reason {
-	case limit.StoreClosed: // nobody knows whether it would have been denied
+	case limit.StoreClosed, limit.StoreLocal: // nobody knows whether it would have been denied
 		d.Reason = limit.StoreOpen
 	case limit.Overloaded:
 	default:

@@ -2,15 +2,11 @@ package batcher
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"github.com/spillgate/spillgate/limit"
 )
-
-// ErrDown: the calls of the entry's shard get no answer, so it was not asked. It is an ErrNotRun.
-var ErrDown = fmt.Errorf("%w: its shard does not answer and was not asked", ErrNotRun)
 
 const (
 	// breakAfter is how many calls in a row must go without an answer until a shard is taken for down. One may

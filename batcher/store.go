@@ -22,6 +22,8 @@ var (
 	// ErrStale: the bucket is not divided as the entry says. At home it means that it is divided, and Entry.Split says how; at a part
 	// that it is not any more, and home knows. It is an ErrNotRun.
 	ErrStale = fmt.Errorf("%w: the bucket is not divided as the entry says", ErrNotRun)
+	// ErrDown: the calls of the entry's shard get no answer, so it was not asked. It is an ErrNotRun, and comes from the batcher alone.
+	ErrDown = fmt.Errorf("%w: its shard does not answer and was not asked", ErrNotRun)
 
 	errWindow = fmt.Errorf("%w: buckets that count in windows are neither leased nor divided", ErrNotRun)
 )

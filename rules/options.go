@@ -28,14 +28,6 @@ func (p *parser) option(r *Rule, f *field) {
 	switch f.Key {
 	case "algorithm":
 		r.Rate.Algorithm = p.algorithm(f)
-	case "on_store_error":
-		r.HasPolicy = true
-		switch p.choose(f, "", "", "open", "closed", "local") {
-		case "closed":
-			r.OnStoreError = limit.Closed
-		case "local":
-			r.OnStoreError = limit.Local
-		}
 	case "deadline":
 		r.Deadline = p.deadline(f)
 	case "split":
@@ -46,6 +38,17 @@ func (p *parser) option(r *Rule, f *field) {
 		r.Label = p.label(f, MaxName)
 	case "replaces":
 		p.readReplaces(r, f)
+	}
+}
+
+// policy reads what answers when the store does not.
+func (p *parser) policy(r *Rule, f *field) {
+	r.HasPolicy = true
+	switch p.choose(f, "", "", "open", "closed", "local") {
+	case "closed":
+		r.OnStoreError = limit.Closed
+	case "local":
+		r.OnStoreError = limit.Local
 	}
 }
 

@@ -121,7 +121,7 @@ func (p *parser) rule(v *value) {
 	}
 	r := &Rule{Rule: limit.Rule{Domain: p.domain}}
 	p.rules, p.begins = append(p.rules, r), append(p.begins, v.Pos)
-	var name, match, rate, unlimited, mode, allowance *field
+	var name, match, rate, unlimited, mode, allowance, policy *field
 	for f := range p.Fields(v, "a rule", ruleFields) {
 		switch f.Key {
 		case "name":
@@ -137,6 +137,9 @@ func (p *parser) rule(v *value) {
 			mode = f
 		case "allowance":
 			allowance = f
+		case "on_store_error":
+			policy = f
+			p.policy(r, f)
 		default:
 			p.option(r, f)
 		}
@@ -144,6 +147,9 @@ func (p *parser) rule(v *value) {
 	p.name(r, v, name)
 	p.match(r, v, match)
 	at := p.mode(r, mode, allowance)
+	if a := r.Rate.Algorithm; a != limit.TokenBucket && r.OnStoreError == limit.Local {
+		p.Failf(policy.Pos(), "on_store_error local is for token buckets, a %v has no shares; write open or closed", a)
+	}
 	switch {
 	case rate != nil && r.Unlimited:
 		p.Failf(unlimited.KeyPos, `a rule with a limit cannot be unlimited; remove "limit" or "unlimited"`)
