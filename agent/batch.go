@@ -227,11 +227,11 @@ func (b *Batch) add(it *item) {
 		} else {
 			b.watch(it, &name)
 		}
-		if !b.careful(it, secret) {
+		if !b.agent.cautious(it.rule) || !b.careful(it, secret) {
 			b.claim(it, &name)
 		}
 	default:
-		if !b.careful(it, secret) {
+		if !b.agent.cautious(it.rule) || !b.careful(it, secret) {
 			b.ask(it, secret)
 		}
 	}

@@ -41,12 +41,12 @@ func (a *Agent) cautious(r *rules.Rule) bool {
 	return a.batcher.Troubled() && a.policy(r) == limit.Local
 }
 
-// careful takes up an item of a rule that fails to its share, while some shard is or was away. It reports whether it did: if the
+// careful takes up an item of a rule that makes the agent cautious. It reports whether it did: if the
 // item's shard is back, but others may not know yet, the agent's share has to admit it, and then
 // the store, without leases.
 func (b *Batch) careful(it *item, secret *limit.Secret) bool {
 	a := b.agent
-	if it.op != limit.Take || !a.cautious(it.rule) {
+	if it.op != limit.Take {
 		return false
 	}
 	var name limit.Bucket

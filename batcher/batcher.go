@@ -91,10 +91,13 @@ type Batcher struct {
 	cfg     Config
 	queues  atomic.Pointer[[]*queue] // by shard; grows, under mu
 	waiting atomic.Int64             // claims queued or in flight
-	// troubled counts the shards that are down or recovering.
+	stats   counters
+	groups  sync.Pool // of *Group
+
+	// troubled counts the shards that are down or recovering. Hot checks read it, so nothing that claims write is in its cache line.
+	_        [64]byte
 	troubled atomic.Int64
-	stats    counters
-	groups   sync.Pool // of *Group
+	_        [56]byte
 
 	// life ends when Close gives up on calls in flight.
 	life context.Context
