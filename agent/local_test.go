@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -157,6 +158,33 @@ func TestLocalShadow(t *testing.T) {
 		}
 		if shadow := w.Stats().Shadow; len(shadow) != 0 {
 			w.Errorf("counted as denied: %+v", shadow)
+		}
+	})
+}
+
+// TestDownIsCheap: however many check while a shard is down, nothing gathers: no claim, no goroutine, and of shares no more than admit.
+func TestDownIsCheap(t *testing.T) {
+	onCounting(t, 4, agent.Config{}, func(w *world, c *counting) {
+		w.goes()
+		asked, before := w.fake.asked(), runtime.NumGoroutine()
+		for i := range 10_000 {
+			key := []string{"local", "exact", "closed", "open"}[i%4]
+			w.ask(1, d(key, fmt.Sprint(i)))
+		}
+		s := w.Stats()
+		if s.Batcher.Waiting != 0 || s.Batcher.Refused < 10_000 || w.fake.asked() != asked {
+			w.Errorf("%d claims wait, %d refused, %d entries sent", s.Batcher.Waiting, s.Batcher.Refused, w.fake.asked()-asked)
+		}
+		if n := runtime.NumGoroutine() - before; n > 1 { // a probe
+			w.Errorf("%d goroutines more than before", n)
+		}
+		if s.Shares > 5000 {
+			w.Errorf("%d shares of 5,000 buckets", s.Shares)
+		}
+		w.comes()
+		w.pass(5 * time.Second)
+		if n := w.Stats().Shares; n != 0 {
+			w.Errorf("%d shares are kept", n)
 		}
 	})
 }
