@@ -23,7 +23,7 @@ var (
 	// that it is not any more, and home knows. It is an ErrNotRun.
 	ErrStale = fmt.Errorf("%w: the bucket is not divided as the entry says", ErrNotRun)
 
-	errWindow = fmt.Errorf("%w: buckets that count in windows are neither leased nor divided", ErrNotRun)
+	errWindow = fmt.Errorf("%w: buckets that count in windows are not divided, and sliding logs not leased", ErrNotRun)
 )
 
 // Entry is one operation on one bucket, and its outcome.
@@ -50,7 +50,8 @@ type Entry struct {
 
 // Valid is nil, or the error of an entry that no store can run.
 func (e *Entry) Valid() error {
-	if e.Terms.Algorithm != limit.TokenBucket && (e.Op >= limit.Lease || e.Part.At() > 0) {
+	a := e.Terms.Algorithm
+	if a != limit.TokenBucket && (e.Op > limit.Lease || e.Part.At() > 0) || a == limit.SlidingLog && e.Op == limit.Lease {
 		return errWindow
 	}
 	return nil
