@@ -11,7 +11,7 @@ import (
 func TestLater(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		terms := drawWindow(t)
-		history(t, terms, 0, func(op Op, n Tokens, _ *Ask, now int64, before, after *Window, out Outcome, write bool) {
+		history(t, terms, 0, func(_ Op, _ Tokens, _ *Ask, now int64, before, after *Window, out Outcome, write bool) {
 			cell := *before
 			if write {
 				cell = *after
@@ -29,7 +29,7 @@ func TestLater(t *testing.T) {
 			if then.Level != seen.Level || then.Left != seen.Left || then.Epoch != seen.Epoch {
 				t.Fatalf("%d us after %+v: %+v, seen is %+v", d, out, then, seen)
 			}
-			n = Tokens(rapid.Int64Range(1, int64(terms.Burst)).Draw(t, "then"))
+			n := Tokens(rapid.Int64Range(1, int64(terms.Burst)).Draw(t, "then"))
 			if wait := terms.Wait(n, out); wait > 0 && terms.Later(out, wait-time.Microsecond).Level+Ticks(n) <= terms.Depth ||
 				terms.Later(out, wait).Level+Ticks(n) > terms.Depth {
 				t.Fatalf("%d of %+v are said to be there after %v", n, out, wait)
