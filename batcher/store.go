@@ -48,7 +48,7 @@ type Entry struct {
 	Split *Split
 }
 
-// Valid is nil, or the error of an entry that no store can run.
+// Valid is nil, or the error of an entry that no store can run. A store looks before it runs one on a bucket that counts in windows.
 func (e *Entry) Valid() error {
 	a := e.Terms.Algorithm
 	if a != limit.TokenBucket && (e.Op > limit.Lease || e.Part.At() > 0) || a == limit.SlidingLog && e.Op == limit.Lease {

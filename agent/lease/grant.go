@@ -50,13 +50,24 @@ func (g *Grant) decides(now int64, n limit.Tokens) bool {
 	return now < g.denyUntil
 }
 
-// outcomeAt is what the store would say of the bucket at a time since the reply, as if the tokens that are not spent
+// levelAt is the level of a token bucket at a time since the reply, as if the tokens that are not spent
 // had not been taken. Another agent's share of it is unknown.
+func (g *Grant) levelAt(now int64) limit.Ticks {
+	class := &g.terms.Class
+	passed := min(max(0, now-g.asOf), int64(class.Length)) // by then it is full
+	return max(0, max(0, g.out.Level-class.Ticks(passed))-limit.Ticks(g.unspent())*g.terms.Emission)
+}
+
+func (g *Grant) unspent() limit.Tokens { return g.held() + limit.Tokens(g.back.Load()) }
+
+// outcomeAt is what the store would say of the bucket at a time, in the same sense.
 func (g *Grant) outcomeAt(now int64) limit.Outcome {
+	if g.terms.Algorithm == limit.TokenBucket {
+		return limit.Outcome{Level: g.levelAt(now), Lag: g.out.Lag}
+	}
 	out := g.terms.Later(limit.Outcome{Level: g.out.Level, Lag: g.out.Lag, Left: g.out.Left, Fading: g.out.Fading, Epoch: g.epoch}, time.Duration(now-g.asOf))
-	if g.terms.Algorithm == limit.TokenBucket || out.Epoch == g.epoch { // what is held of a window that is over is in no other
-		unspent := g.held() + limit.Tokens(g.back.Load())
-		out.Level = max(0, out.Level-limit.Ticks(unspent)*g.terms.Emission)
+	if out.Epoch == g.epoch { // what is held of a window that is over is in no other
+		out.Level = max(0, out.Level-limit.Ticks(g.unspent()))
 	}
 	return out
 }
@@ -73,7 +84,7 @@ func (g *Grant) admitted(now int64, n limit.Tokens, d *limit.Decision) {
 		return
 	}
 	if now < g.fullAt {
-		level = max(level, g.outcomeAt(now).Level)
+		level = max(level, g.levelAt(now))
 	}
 	d.Admitted, d.Reason, d.RetryAfter = true, limit.OK, limit.NoRetry
 	d.Limit, d.Remaining, d.ResetAfter = g.terms.Burst, g.terms.Remaining(level), g.terms.Class.Duration(level)
