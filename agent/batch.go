@@ -239,7 +239,7 @@ func (b *Batch) add(it *item) {
 
 // exact reports whether the store decides, whatever the agent knows.
 func (it *item) exact() bool {
-	return it.terms.Algorithm != limit.TokenBucket || it.rule != nil && it.rule.Mode == limit.Exact
+	return it.terms.Algorithm == limit.SlidingLog || it.rule != nil && it.rule.Mode == limit.Exact
 }
 
 // ask lets the desk decide an item whose bucket's id is in b.id, and leaves to the store what it does not.
@@ -540,7 +540,8 @@ func (b *Batch) refund(i int, it *item) {
 	b.patience = min(b.patience, deadline)
 	c := b.refunds.Claim()
 	c.Bucket, c.Terms, c.Op, c.N = *name, it.terms, limit.Refund, it.n
-	if c.Part = it.ruling.Part(b.agent.desk.now()); it.claim != nil && !it.ruling.Decided {
+	c.Part, c.Ask.Epoch = it.ruling.Part(b.agent.desk.now()), it.ruling.Epoch()
+	if it.claim != nil && !it.ruling.Decided {
 		c.Part, c.Ask.Epoch = it.claim.Part, it.claim.Out.Epoch
 	}
 	c.Deadline = refundPatience

@@ -19,7 +19,7 @@ type memory struct {
 	cache  *ristretto.Cache[uint64, lease.Known]
 }
 
-// maxKnown is the most buckets that are remembered, at about 150 bytes each.
+// maxKnown is the most buckets that are remembered, at about 250 bytes each.
 const maxKnown = 1 << 15
 
 func newMemory() (*memory, error) {

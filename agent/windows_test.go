@@ -163,7 +163,8 @@ func TestWindowAfterPartition(t *testing.T) {
 	})
 }
 
-// TestWindowsOfAFleet: agents share a store, their buckets are hot, and no window has more than its limit (G1). Nothing is leased.
+// TestWindowsOfAFleet: agents share a store, their buckets are hot and leased, and no window has more than its limit (G1). Logs are not
+// leased.
 func TestWindowsOfAFleet(t *testing.T) {
 	const limitPerSecond = 40
 	synctest.Test(t, func(t *testing.T) {
@@ -201,8 +202,8 @@ func TestWindowsOfAFleet(t *testing.T) {
 					full++
 				}
 			}
-			if most > limitPerSecond || rule == "fixed" && full < 4 {
-				t.Errorf("%s: %d admitted in a second, %d seconds of %d had all", rule, most, full, len(windows))
+			if most > limitPerSecond || rule == "log" && full == 0 || len(all) < 3*limitPerSecond {
+				t.Errorf("%s: %d admitted, %d in a second, %d seconds of %d had all", rule, len(all), most, full, len(windows))
 			}
 			for i, at := range all {
 				if j := i + limitPerSecond; rule == "log" && j < len(all) && all[j].Sub(at) < time.Second {
@@ -210,11 +211,8 @@ func TestWindowsOfAFleet(t *testing.T) {
 				}
 			}
 		}
-		if n := f.ops[limit.Lease].Load(); n != 0 {
-			t.Errorf("%d leases", n)
-		}
 		for i, a := range fleet {
-			if s := a.Stats(); s.Leases.Holdings != 0 || s.Leases.KnownDenied != 0 {
+			if s := a.Stats(); s.Leases.Holdings != 2 || s.Leases.Admitted == 0 || s.Leases.Denied == 0 {
 				t.Errorf("agent %d: %+v", i, s.Leases)
 			}
 			if err := a.Close(context.Background()); err != nil {

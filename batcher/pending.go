@@ -177,7 +177,11 @@ func (p *pending) shareLease(again func(*Claim)) (unused limit.Tokens) {
 	level := e.Out.Level - limit.Ticks(taken+left)*terms.Emission
 	for c := p.first; c != nil; {
 		next := c.next
-		c.Err, c.Split, c.Out, c.Rider = e.Err, e.Split, limit.Outcome{Level: level, Lag: e.Out.Lag}, true
+		c.Err, c.Split, c.Rider = e.Err, e.Split, true
+		c.Out = limit.Outcome{Level: level, Lag: e.Out.Lag, Left: e.Out.Left, Fading: e.Out.Fading}
+		if terms.Algorithm != limit.TokenBucket {
+			c.Out.Epoch = e.Out.Epoch
+		}
 		switch {
 		case e.Err != nil || c.orphan:
 		case c.N <= taken+left:

@@ -25,7 +25,7 @@ var (
 	// ErrDown: the calls of the entry's shard get no answer, so it was not asked. It is an ErrNotRun, and comes from the batcher alone.
 	ErrDown = fmt.Errorf("%w: its shard does not answer and was not asked", ErrNotRun)
 
-	errWindow = fmt.Errorf("%w: buckets that count in windows are neither leased nor divided", ErrNotRun)
+	errWindow = fmt.Errorf("%w: buckets that count in windows are not divided, and sliding logs not leased", ErrNotRun)
 )
 
 // Entry is one operation on one bucket, and its outcome.
@@ -50,9 +50,10 @@ type Entry struct {
 	Split *Split
 }
 
-// Valid is nil, or the error of an entry that no store can run.
+// Valid is nil, or the error of an entry that no store can run. A store looks before it runs one on a bucket that counts in windows.
 func (e *Entry) Valid() error {
-	if e.Terms.Algorithm != limit.TokenBucket && (e.Op >= limit.Lease || e.Part.At() > 0) {
+	a := e.Terms.Algorithm
+	if a != limit.TokenBucket && (e.Op > limit.Lease || e.Part.At() > 0) || a == limit.SlidingLog && e.Op == limit.Lease {
 		return errWindow
 	}
 	return nil

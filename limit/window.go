@@ -92,15 +92,24 @@ type Window struct {
 	Index int64
 	// Count is what was admitted in that window, Before in the one before it. A fixed window has no use for Before.
 	Count, Before Tokens
+	// Asked is for whom leases are asked; zero if nobody asks.
+	Asked Asked
 	// Hits are, of a sliding log, when tokens were taken, in microseconds since 1970, in order. It has no counts.
 	Hits []int64
+}
+
+// Asked counts for how long agents have asked for leases, as Leases does.
+type Asked struct {
+	Epoch            int64 // of LeaseTTL, from 1970
+	Seen, SeenBefore int64
 }
 
 // ApplyWindow is the arithmetic of the window kinds: the cell and the time now, in microseconds since 1970, to the cell after the
 // operation. A missing cell is the zero one. write is false when nothing need be stored.
 //
 // Of ask, Epoch says in which window a refund was taken (Outcome.Epoch): once that is over the refund is dropped. Piece is for Outcome.Wait.
-// Charge is a partial take, since a window has no debt. Leases and divisions are not for windows.
+// Charge is a partial take, since a window has no debt. What is leased is counted as it is granted, and Term ends with the
+// window; what comes back (Ask.Returned) is as a refund. A sliding log is not leased, and no window is divided.
 //
 // The script redisshard/lua/debit.lua does the same; a test compares them bit for bit.
 //
@@ -113,7 +122,7 @@ func (t *Terms) ApplyWindow(op Op, n Tokens, ask *Ask, cell Window, micros int64
 		return t.applyLog(op, n, ask, cell, micros)
 	}
 	length := t.Class.Window.Microseconds()
-	next = Window{Index: max(cell.Index, micros/length)}
+	next = Window{Index: max(cell.Index, micros/length), Asked: cell.Asked}
 	switch next.Index {
 	case cell.Index:
 		next.Count, next.Before = cell.Count, cell.Before
@@ -133,12 +142,45 @@ func (t *Terms) ApplyWindow(op Op, n Tokens, ask *Ask, cell Window, micros int64
 		}
 	case Reset:
 		next.Count, next.Before, faded, write = 0, 0, 0, true
+	case Lease:
+		if ask.Epoch == next.Index {
+			next.Count -= max(0, min(ask.Returned, next.Count))
+		}
+		t.grantWindow(n, ask, &next, micros, max(0, t.Burst-next.Count-faded), &out)
+		write = true
 	default:
 		next.Count += granted
 		out.Granted, write = granted, granted > 0
 	}
 	out.Level, out.Fading = Ticks(next.Count+faded), next.Before
 	return next, out, write
+}
+
+// grantWindow is grant for a window of which so much is free.
+func (t *Terms) grantWindow(n Tokens, ask *Ask, w *Window, micros int64, free Tokens, out *Outcome) {
+	a, ttl := &w.Asked, LeaseTTL.Microseconds()
+	switch epoch := micros / ttl; {
+	case epoch == a.Epoch+1:
+		*a = Asked{Epoch: epoch, SeenBefore: a.Seen}
+	case epoch > a.Epoch:
+		*a = Asked{Epoch: epoch}
+	}
+	a.Seen = min(a.Seen+ask.Presence, maxSeen)
+	part := min(Presence, max(0, micros-a.Epoch*ttl)*Presence/ttl)
+	m := max(1, (a.Seen*Presence+a.SeenBefore*(Presence-part))/(Presence*Presence))
+	out.Taken = min(ask.Take, free)
+	out.Taken -= out.Taken % max(1, ask.Piece)
+	free -= out.Taken
+	share := free / Tokens(m+1)
+	switch {
+	case out.Taken < ask.Take:
+		share = 0
+	case share == 0 && ask.Take > 0 && free > 0:
+		share = 1
+	}
+	out.Granted = max(0, min(n, share))
+	w.Count += out.Taken + out.Granted
+	out.Contenders, out.Term = m, min(LeaseTTL.Nanoseconds(), int64(out.Left)*1000)
 }
 
 // grantable is what an operation gets when so much is used.

@@ -232,12 +232,12 @@ func TestWindowRetry(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		terms := drawWindow(t)
 		var cell Window
-		history(t, terms, int64(terms.Class.Step()), func(op Op, n Tokens, _ *Ask, now int64, before, after *Window, out Outcome, write bool) {
+		history(t, terms, int64(terms.Class.Step()), func(_ Op, _ Tokens, _ *Ask, now int64, before, after *Window, _ Outcome, write bool) {
 			if cell = *before; write {
 				cell = *after
 			}
-			n = Tokens(rapid.Int64Range(1, int64(terms.Burst)).Draw(t, "then"))
-			_, out, _ = terms.ApplyWindow(Take, n, &Ask{}, cell, now)
+			n := Tokens(rapid.Int64Range(1, int64(terms.Burst)).Draw(t, "then"))
+			_, out, _ := terms.ApplyWindow(Take, n, &Ask{}, cell, now)
 			if d := terms.Decide(n, out); !d.Admitted {
 				if d.RetryAfter <= 0 || d.RetryAfter%time.Microsecond != 0 {
 					t.Fatalf("%+v", d)

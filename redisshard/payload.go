@@ -43,6 +43,8 @@ const (
 // number of tokens in the run's header.
 func ownNumbers(op limit.Op) int {
 	switch {
+	case op == onWindow+limit.Lease:
+		return 6
 	case op > onWindow:
 		return 3
 	case op == limit.Lease:
@@ -196,6 +198,9 @@ func (c *call) appendOwn(items []item) {
 		switch {
 		case it.op > onWindow:
 			c.numbers = appendNumbers(c.numbers, float64(e.N), float64(a.Epoch), float64(a.Piece))
+			if e.Op == limit.Lease {
+				c.numbers = appendNumbers(c.numbers, float64(a.Returned), float64(a.Take), float64(a.Presence))
+			}
 		case e.Op == limit.Touch:
 			c.appendTouch(p, it.tag)
 		case e.Op == limit.Merge:
@@ -279,6 +284,8 @@ func (c *call) values() int {
 	n := 2 + 2*len(c.items)
 	for i := range c.items {
 		switch op := c.items[i].op; {
+		case op == onWindow+limit.Lease:
+			n += 5
 		case op == limit.Lease || op > onWindow:
 			n += 3
 		case op == onPart+limit.Lease:
@@ -336,6 +343,10 @@ func (it *item) decode(r *reply, lag int64) error {
 			out.Wait = limit.Ticks(rest)
 		} else {
 			out.Fading = limit.Tokens(rest)
+		}
+		if e.Op == limit.Lease {
+			out.Taken, out.Contenders = limit.Tokens(r.next()), r.next()
+			out.Term = min(limit.LeaseTTL.Nanoseconds(), int64(out.Left)*1000)
 		}
 	case e.Op == limit.Lease:
 		out.Taken, out.Epoch, out.Contenders = limit.Tokens(r.next()), r.next(), r.next()

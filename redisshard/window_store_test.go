@@ -77,6 +77,13 @@ func TestStoredWindow(t *testing.T) {
 			w.must(t, b, w.terms, limit.Take, 6)
 			w.must(t, b, w.terms, limit.TakePartial, 0)
 			stored("a denial and a peek", tt.later)
+			if tt.algorithm != limit.SlidingLog {
+				out := w.lease(t, b, 1, limit.Ask{Take: 1, Presence: 9})
+				stored("a lease", "28000000 7 0 840000015 9 0")
+				w.lease(t, b, 0, limit.Ask{Epoch: out.Epoch, Settled: 1, Returned: 1})
+				stored("that comes back", "28000000 6 0 840000015 9 0")
+				redistest.Must(t, w.admin.HSet(t.Context(), w.hash(&b, 0), b.ID(), tt.later).Err())
+			}
 			w.now += minute - 5_000_000
 			w.must(t, b, w.terms, limit.Take, 1)
 			stored("in the next minute", tt.nextMinute)
@@ -88,7 +95,8 @@ func TestStoredWindow(t *testing.T) {
 
 // TestDamagedWindow: what is no cell of a window fails its own entry, and a reset drops it.
 func TestDamagedWindow(t *testing.T) {
-	text := []string{"", "x", "1 2", "1 2 3 4", " 1 2 3", "1 2 3 ", "1  2 3", "1.5 2 3", "1e3 2 3", "-1 2 3", "1 -2 3", "1 2 nan", "123456789",
+	text := []string{"28000000 2 3 4 5", "28000000 2 3 4 5 6 7", "28000000 2 3  4 5 6", "28000000 2 3 x 5 6", "28000000 2 3 4 -5 6",
+		"28000000 2 3 99999999999 5 6", "28000000 2 3 4 33554433 6", "28000000 2 3 4 5 33554433", "", "x", "1 2", "1 2 3 4", " 1 2 3", "1 2 3 ", "1  2 3", "1.5 2 3", "1e3 2 3", "-1 2 3", "1 -2 3", "1 2 nan", "123456789",
 		"28000001 2 3", "99999999999999999999 2 3", "1 1099511627777 3", "1 2 1099511627777", "1 2 99999999999999999999999"}
 	now := float64((28_000_000*60 + 20) * 1_000_000)
 	log := []string{"", "x", "12345678", logOf(now, now)[1:], logOf(now + 60e6), logOf(now, math.NaN()), logOf(now, math.Inf(1)), logOf(now, -1),

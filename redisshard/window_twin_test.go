@@ -48,6 +48,9 @@ func (w *twins) windowEntry(t *rapid.T, b limit.Bucket, terms *limit.Terms, roun
 	if rapid.Bool().Draw(t, "with a piece") {
 		e.Ask.Piece = drawTokens(t, terms, "piece")
 	}
+	if e.Op == limit.Lease {
+		e.N, e.Ask = max(0, e.N), w.drawAsk(t, terms)
+	}
 	return e
 }
 

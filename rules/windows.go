@@ -20,14 +20,22 @@ func (p *parser) algorithm(f *field) limit.Algorithm {
 	return limit.TokenBucket
 }
 
-// windowMode reads the mode of a rule whose buckets count in windows: the store decides all their checks, and they are never
+// windowMode reads the mode of a rule whose buckets count in windows: leased or exact, and exact for a sliding log. They are never
 // divided.
 func (p *parser) windowMode(r *Rule, mode, allowance *field) {
 	a := r.Rate.Algorithm
-	r.Mode, r.NoSplit = limit.Exact, true
+	r.NoSplit = true
+	if a == limit.SlidingLog {
+		r.Mode = limit.Exact
+	}
 	if mode != nil {
-		if word := p.choose(mode, "", "", "leased", "exact", "optimistic"); word != "" && word != limit.Exact.String() {
-			p.Failf(mode.Pos(), "mode %s is for token buckets; checks on a %v are always decided by the store: write mode: exact, or leave it out", word, a)
+		switch word := p.choose(mode, "", "", "leased", "exact", "optimistic"); {
+		case word == "exact":
+			r.Mode = limit.Exact
+		case word == "optimistic":
+			p.Failf(mode.Pos(), "mode optimistic is for token buckets, which can pay back; write another mode for a %v, or leave it out", a)
+		case word == "leased" && a == limit.SlidingLog:
+			p.Failf(mode.Pos(), "mode leased: a %v is exact, the store decides each of its checks; write mode: exact, or leave it out", a)
 		}
 	}
 	if allowance != nil {

@@ -37,9 +37,9 @@ func (h *Holding) wantLocked() float64 {
 // hintLocked is the pause after a reply that was not enough: the time in which each contender's token
 // refills, but not so long that the bucket runs full meanwhile.
 func (h *Holding) hintLocked(contenders int64) int64 {
-	t := h.terms.Load()
-	hint := max(contenders*min(mostHint, int64(t.Class.Duration(t.Emission))), leastHint)
-	hint = min(hint, mostHint, max(1, int64(t.Class.Duration(t.Depth))/2))
+	one, all := h.terms.Load().Refill()
+	hint := max(contenders*min(mostHint, int64(one)), leastHint)
+	hint = min(hint, mostHint, max(1, int64(all)/2))
 	return min(h.jitterLocked(hint), mostHint)
 }
 
@@ -53,7 +53,11 @@ func (h *Holding) jitterLocked(d int64) int64 {
 	return d - d/4 + int64(x%uint64(d/2+1))
 }
 
-// endingLocked is when it is time for the next lease because this one ends.
+// endingLocked is when it is time for the next lease because this one ends. One that ends with its window has no next
+// before that.
 func (h *Holding) endingLocked(g *Grant) int64 {
+	if g.terms.Algorithm != limit.TokenBucket && g.out.Term < ttl {
+		return g.expires
+	}
 	return g.expires - max(roundTrips*h.mu.roundTrip, ttl/8)
 }

@@ -234,7 +234,7 @@ func (d *Desk) Cold(id []byte, b *limit.Bucket, c *Check, out *limit.Decision) (
 		d.count(func(n *Counts) { n.KnownDenied++ })
 		return Ruling{Decided: true}
 	}
-	if hot && c.N > 0 && c.Terms.Burst >= leastBurst {
+	if hot && c.N > 0 && leased(c.Terms) {
 		if h := d.promote(id, b, c, now); h != nil {
 			return d.holds(h, c, whose(id), now, out)
 		}
@@ -247,13 +247,23 @@ func (d *Desk) Cold(id []byte, b *limit.Bucket, c *Check, out *limit.Decision) (
 // large part of what there is; their denials are remembered until a token refills, so they cost little.
 const leastBurst = 5
 
+// leastWindow is the shortest window that is leased: leases end with it, and then all agents ask again.
+const leastWindow = time.Second
+
+// leased reports whether buckets of the terms are leased when they are hot.
+func leased(t *limit.Terms) bool {
+	return t.Burst >= leastBurst && t.Algorithm != limit.SlidingLog && (t.Algorithm == limit.TokenBucket || t.Class.Window >= leastWindow)
+}
+
 // promote makes a Holding for a bucket; nil if there are too many.
 func (d *Desk) promote(id []byte, b *limit.Bucket, c *Check, now int64) *Holding {
 	rate, _ := d.cfg.Tracker.Rate(now, b.Sum())
 	h := New(id, b, c.Terms, now, rate, d.cfg.Seed)
 	h.active, h.stripes = c.Active, d.cfg.Stripes
 	h.whole.Store(c.Whole)
-	h.spread.Store(d.cfg.Splits.Watch(id, b, c.Terms, c.Whole))
+	if c.Terms.Algorithm == limit.TokenBucket {
+		h.spread.Store(d.cfg.Splits.Watch(id, b, c.Terms, c.Whole))
+	}
 	there := d.table.insert(h)
 	if there == h {
 		d.count(func(n *Counts) { n.Promoted++ })
@@ -275,7 +285,7 @@ func (d *Desk) charge(r *Ruling, b *limit.Bucket, c *Check, now int64, out *limi
 	}
 	level := limit.Ticks(c.N) * c.Terms.Emission
 	if k, ok := d.cfg.Memory.Get(b.Sum()); ok && (k.Terms == c.Terms || *k.Terms == *c.Terms) {
-		level += k.levelAt(now)
+		level += k.at(now).Level
 	}
 	*out = c.Terms.Decide(c.N, limit.Outcome{Granted: c.N, Level: level})
 	r.Decided, r.admitted, r.charged = true, true, true
@@ -302,7 +312,8 @@ func (d *Desk) charged(c *batcher.Claim) {
 }
 
 func (d *Desk) remember(b *limit.Bucket, t *limit.Terms, out limit.Outcome, now int64) {
-	d.cfg.Memory.Set(Known{Sum: b.Sum(), Terms: t, Level: out.Level, Lag: out.Lag, AsOf: now})
+	out.Granted = 0
+	d.cfg.Memory.Set(Known{Sum: b.Sum(), Terms: t, Out: out, AsOf: now})
 }
 
 // Learn takes the outcome of a take that a ruling left to the store, and gives the decision.
@@ -325,7 +336,8 @@ func (d *Desk) Learn(r *Ruling, c *batcher.Claim) limit.Decision {
 	if d.late(r, n) {
 		left := r.holding.heldBefore(math.MaxUint64)
 		level := max(limit.Ticks(n)*t.Emission, c.Out.Level-limit.Ticks(left)*t.Emission)
-		return t.Decide(n, limit.Outcome{Granted: n, Level: level, Lag: out.Lag})
+		out.Granted, out.Level = n, level
+		return t.Decide(n, out)
 	}
 	// Part of what was needed may be on lease here: then it is to be had together, and at once.
 	decision.RetryAfter = max(decision.RetryAfter, time.Duration(r.holding.deniedUntil()-now), time.Nanosecond)
@@ -368,6 +380,14 @@ func (r *Ruling) Part(now int64) *limit.Part {
 	}
 	p, _ := r.holding.named(now, r.spent.Grant.where)
 	return p
+}
+
+// Epoch is that of an admission that was undone, for the refund.
+func (r *Ruling) Epoch() int64 {
+	if !r.spent.ok {
+		return 0
+	}
+	return r.spent.Grant.epoch
 }
 
 // Rides is where a lease was ordered from for the check, so that its take rides with it; ok is false if none was.

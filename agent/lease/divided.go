@@ -10,6 +10,9 @@ import (
 
 // divided tells what is known of a division what a reply brought, and adds to the answer what is known of the whole.
 func (d *Desk) divided(h *Holding, c *batcher.Claim, a *Answer) {
+	if c.Terms.Algorithm != limit.TokenBucket {
+		return
+	}
 	if c.Split != nil {
 		a.Start = c.Split.Start
 	}

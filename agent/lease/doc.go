@@ -21,6 +21,9 @@
 // token refills, at least 20 ms, at most 250 ms, jittered by a quarter. While the store had less
 // than one token for each contender, the Holding denies until the pause is over.
 //
+// A window (limit.FixedWindow, limit.SlidingWindow) refills at its end alone: a lease of it lasts until then at most, and is not renewed
+// before.
+//
 // # Who owns what
 //
 // This is a pure core: time comes in, requests go out; no goroutine, clock or I/O. Tokens in a

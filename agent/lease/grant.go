@@ -20,8 +20,7 @@ type Grant struct {
 	spread    *split.Spread // of a divided bucket, else nil
 	asOf      int64         // when the reply came
 	fullAt    int64         // when the bucket is full if nobody takes anything
-	level     limit.Ticks
-	lag       int64
+	out       limit.Outcome // of the reply
 
 	tokens limit.Tokens
 	where  where
@@ -51,13 +50,26 @@ func (g *Grant) decides(now int64, n limit.Tokens) bool {
 	return now < g.denyUntil
 }
 
-// levelAt is the level of the bucket at a time since the reply, as if the tokens that are not spent
+// levelAt is the level of a token bucket at a time since the reply, as if the tokens that are not spent
 // had not been taken. Another agent's share of it is unknown.
 func (g *Grant) levelAt(now int64) limit.Ticks {
 	class := &g.terms.Class
 	passed := min(max(0, now-g.asOf), int64(class.Length)) // by then it is full
-	unspent := g.held() + limit.Tokens(g.back.Load())
-	return max(0, max(0, g.level-class.Ticks(passed))-limit.Ticks(unspent)*g.terms.Emission)
+	return max(0, max(0, g.out.Level-class.Ticks(passed))-limit.Ticks(g.unspent())*g.terms.Emission)
+}
+
+func (g *Grant) unspent() limit.Tokens { return g.held() + limit.Tokens(g.back.Load()) }
+
+// outcomeAt is what the store would say of the bucket at a time, in the same sense.
+func (g *Grant) outcomeAt(now int64) limit.Outcome {
+	if g.terms.Algorithm == limit.TokenBucket {
+		return limit.Outcome{Level: g.levelAt(now), Lag: g.out.Lag}
+	}
+	out := g.terms.Later(limit.Outcome{Level: g.out.Level, Lag: g.out.Lag, Left: g.out.Left, Fading: g.out.Fading, Epoch: g.epoch}, time.Duration(now-g.asOf))
+	if out.Epoch == g.epoch { // what is held of a window that is over is in no other
+		out.Level = max(0, out.Level-limit.Ticks(g.unspent()))
+	}
+	return out
 }
 
 // admitted makes d, which is zero, the decision on a check whose n tokens came from the grant.
@@ -65,6 +77,12 @@ func (g *Grant) levelAt(now int64) limit.Ticks {
 // Hot path: 0 allocations, no lock.
 func (g *Grant) admitted(now int64, n limit.Tokens, d *limit.Decision) {
 	level := limit.Ticks(n) * g.terms.Emission // at least what this check took
+	if g.terms.Algorithm != limit.TokenBucket {
+		out := g.outcomeAt(now)
+		out.Granted, out.Level = n, max(level, out.Level)
+		*d = g.terms.Decide(n, out)
+		return
+	}
 	if now < g.fullAt {
 		level = max(level, g.levelAt(now))
 	}
@@ -76,7 +94,7 @@ func (g *Grant) admitted(now int64, n limit.Tokens, d *limit.Decision) {
 // but at least until something else may be had here. Tokens that may be in the bucket by now are not for this agent
 // before that.
 func (g *Grant) denied(now int64, n limit.Tokens, d *limit.Decision) {
-	*d = g.terms.Decide(n, limit.Outcome{Level: g.levelAt(now), Lag: g.lag})
+	*d = g.terms.Decide(n, g.outcomeAt(now))
 	d.Admitted, d.Reason, d.Remaining = false, limit.OverLimit, min(d.Remaining, n-1)
 	d.RetryAfter = max(d.RetryAfter, time.Duration(g.denyUntil-now))
 	if g.spread != nil {

@@ -334,8 +334,8 @@ func (h *Holding) Apply(r Request, a Answer, now int64) {
 // grantLocked makes a Grant of a reply.
 func (h *Holding) grantLocked(r Request, a *Answer, now int64) *Grant {
 	t, out := h.terms.Load(), &a.Out
-	g := &Grant{terms: t, call: a.Call, tokens: out.Granted, where: r.where(a), epoch: out.Epoch, expires: r.expires(a), asOf: now, level: out.Level, lag: out.Lag,
-		fullAt: now + int64(t.Class.Duration(out.Level))}
+	g := &Grant{terms: t, call: a.Call, tokens: out.Granted, where: r.where(a), epoch: out.Epoch, expires: r.expires(a), asOf: now, out: *out,
+		fullAt: now + int64(t.Full(*out))}
 	g.purse.fill(out.Granted, h.stripes)
 	if a.Ways > 1 {
 		g.spread = h.spread.Load()
@@ -349,7 +349,7 @@ func (h *Holding) grantLocked(r Request, a *Answer, now int64) *Grant {
 		// ask then.
 		truth := int64(0)
 		if free == 0 {
-			truth = int64(t.Class.Duration(out.Level+t.Emission-t.Depth)) + out.Lag
+			truth = int64(t.Wait(1, *out)) + out.Lag
 			if a.Ways > 1 {
 				truth = int64(a.Wait)
 			}

@@ -10,8 +10,7 @@ import (
 type Known struct {
 	Sum   limit.Sum
 	Terms *limit.Terms
-	Level limit.Ticks
-	Lag   int64
+	Out   limit.Outcome
 	AsOf  int64 // when it said so
 }
 
@@ -30,21 +29,18 @@ const knownFor = mostHint
 // denies says whether n tokens cannot be there yet, and the decision that follows.
 func (k *Known) denies(now int64, n limit.Tokens, d *limit.Decision) bool {
 	t := k.Terms
-	missing := k.Level + limit.Ticks(n)*t.Emission - t.Depth
-	if n == 0 || n > t.Burst || missing <= 0 || now >= k.AsOf+knownFor {
+	if n == 0 || n > t.Burst || now >= k.AsOf+knownFor {
 		return false
 	}
-	wait := k.AsOf + int64(t.Class.Duration(missing)) + k.Lag - now
-	if wait <= 0 {
+	missing := t.Wait(n, k.Out)
+	wait := k.AsOf + int64(missing) + k.Out.Lag - now
+	if missing <= 0 || wait <= 0 {
 		return false
 	}
-	*d = t.Decide(n, limit.Outcome{Level: k.levelAt(now), Lag: k.Lag})
+	*d = t.Decide(n, k.at(now))
 	d.Admitted, d.Reason, d.RetryAfter = false, limit.OverLimit, time.Duration(wait)
 	return true
 }
 
-func (k *Known) levelAt(now int64) limit.Ticks {
-	class := &k.Terms.Class
-	passed := min(max(0, now-k.AsOf), int64(class.Length))
-	return max(0, k.Level-class.Ticks(passed))
-}
+// at is what the store would say at a time.
+func (k *Known) at(now int64) limit.Outcome { return k.Terms.Later(k.Out, time.Duration(now-k.AsOf)) }

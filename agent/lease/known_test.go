@@ -45,7 +45,7 @@ func TestKnownDenies(t *testing.T) {
 		{"a look", fast, 5, 0, 0, 0, 0},
 		{"more than the burst", fast, 5, 0, 6, 0, 0},
 	} {
-		k := Known{Terms: tt.terms, Level: limit.Ticks(tt.level) * tt.terms.Emission, Lag: tt.lag, AsOf: asOf}
+		k := Known{Terms: tt.terms, Out: limit.Outcome{Level: limit.Ticks(tt.level) * tt.terms.Emission, Lag: tt.lag}, AsOf: asOf}
 		for _, passed := range []int64{0, 1, tt.until / 2, tt.until - 1, tt.until, tt.until + 1, tt.until + 10_000*ms} {
 			var d limit.Decision
 			denied := passed >= 0 && k.denies(asOf+passed, tt.n, &d)
@@ -74,7 +74,7 @@ func TestKnownIsRight(t *testing.T) {
 		_, ticks := terms.Class.At(asOf)
 		taken := limit.Ticks(rapid.IntRange(0, int(terms.Burst)).Draw(rt, "taken"))
 		tat := ticks + taken*terms.Emission
-		k := Known{Terms: terms, Level: tat - ticks, AsOf: asOf}
+		k := Known{Terms: terms, Out: limit.Outcome{Level: tat - ticks}, AsOf: asOf}
 		now := asOf + rapid.Int64Range(0, 300*ms).Draw(rt, "passed")
 		n := limit.Tokens(rapid.IntRange(1, int(terms.Burst)).Draw(rt, "n"))
 		var d limit.Decision

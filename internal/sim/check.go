@@ -168,6 +168,7 @@ func (b *batch) enter() {
 				a.world.counts.LocalAdmitted++
 				it.bucket.spent += it.n
 				it.bucket.admit(a, it.terms, it.n, "spend")
+				it.bucket.spends(it.terms, it.ruling.Epoch(), it.n)
 			default:
 				a.world.counts.Charged++
 				it.bucket.admit(a, it.terms, it.n, "ahead")
@@ -274,6 +275,7 @@ func (b *batch) settle(it *item) {
 			a.world.counts.LocalAdmitted++
 			it.bucket.spent += it.n
 			it.bucket.admit(a, it.terms, it.n, "late")
+			it.bucket.spends(it.terms, it.ruling.Epoch(), it.n)
 		}
 	default:
 		it.decision = it.terms.Decide(it.n, it.claim.Out)
@@ -326,6 +328,7 @@ func (b *batch) refund(it *item) {
 		if it.ruling.Undo() == nil {
 			bk.spent -= it.n
 			bk.unspend(a, it.terms, it.n)
+			bk.spends(it.terms, it.ruling.Epoch(), -it.n)
 			return
 		}
 		if w.wires.SpendAccounted {
@@ -337,7 +340,7 @@ func (b *batch) refund(it *item) {
 	bk.unused(a, it.n)
 	if !w.wires.NoRefunds {
 		bk.back += it.n
-		part, ask := it.ruling.Part(a.clock()), limit.Ask{}
+		part, ask := it.ruling.Part(a.clock()), limit.Ask{Epoch: it.ruling.Epoch()}
 		if it.claim != nil && !it.ruling.Decided {
 			part, ask.Epoch = it.claim.Part, it.claim.Out.Epoch
 		}

@@ -84,7 +84,7 @@ func (b *bucket) now() limit.Ticks {
 func (b *bucket) restart(t *limit.Terms) {
 	b.terms = t
 	b.tat = b.now()
-	clear(b.windows)
+	b.windows.restart()
 	b.early = limit.Ticks(math.Ceil(float64(t.Class.EpochTicks()) * b.drift()))
 }
 

@@ -172,6 +172,7 @@ func (l *ledgers) claim(c *batcher.Claim, since int64) {
 		acc := l.of(l.world, &c.Bucket, c.Terms)
 		if acc.rode += c.Rode; since < rideable(c.Out.Term) {
 			acc.live += c.Rode
+			acc.bucket.spends(c.Terms, c.Out.Epoch, c.Rode)
 		}
 		l.world.counts.Rode += int(c.Rode)
 	case c.Op == limit.Take || c.Op == limit.TakePartial:

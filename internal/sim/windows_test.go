@@ -9,7 +9,8 @@ import (
 // TestWindows runs fleets whose buckets count in windows.
 func TestWindows(t *testing.T) {
 	testSeeds(t, 3000, DrawWindows, func(c *Counts) []*int {
-		return []*int{&c.Windows, &c.Dropped, &c.Admitted, &c.Denied, &c.Refunded, &c.Unknown, &c.GivenUp, &c.Steps, &c.Changes, &c.Resets, &c.Waits, &c.Several}
+		return []*int{&c.Windows, &c.Dropped, &c.Admitted, &c.Denied, &c.Refunded, &c.Unknown, &c.GivenUp, &c.Steps, &c.Changes, &c.Resets, &c.Waits, &c.Several,
+			&c.LocalAdmitted, &c.LocalDenied, &c.Rode, &c.Undone, &c.Voided}
 	})
 }
 
@@ -41,6 +42,18 @@ func TestMistakesInWindowsAreCaught(t *testing.T) {
 				}
 			}
 			return t.ApplyWindow(op, n, ask, c, micros)
+		}},
+		{"a lease that outlives its window", 300, "G1", func(t *limit.Terms, op limit.Op, n limit.Tokens, ask *limit.Ask, c limit.Window, micros int64) (limit.Window, limit.Outcome, bool) {
+			next, out, write := t.ApplyWindow(op, n, ask, c, micros)
+			out.Term = 0
+			return next, out, write
+		}},
+		{"what is leased is not counted", 300, "G1", func(t *limit.Terms, op limit.Op, n limit.Tokens, ask *limit.Ask, c limit.Window, micros int64) (limit.Window, limit.Outcome, bool) {
+			next, out, write := t.ApplyWindow(op, n, ask, c, micros)
+			if op == limit.Lease {
+				next.Count -= out.Granted
+			}
+			return next, out, write
 		}},
 		{"a wait that is too short", 300, "G4", func(t *limit.Terms, op limit.Op, n limit.Tokens, ask *limit.Ask, c limit.Window, micros int64) (limit.Window, limit.Outcome, bool) {
 			next, out, write := t.ApplyWindow(op, n, ask, c, micros)

@@ -20,7 +20,9 @@ var windowCases = []testCase{
 	{"refund to a window", eachWindow(windowRefund)},
 	{"reset of a window", eachWindow(windowReset)},
 	{"changed limit of a window", eachWindow(windowChanged)},
-	{"windows are not leased", eachWindow(windowRefused)},
+	{"what windows do not have", eachWindow(windowRefused)},
+	{"leases of windows", windowLeases},
+	{"leases end with their window", leasesEndWithWindows},
 	{"algorithms apart", algorithmsApart},
 	{"one after another", eachWindow(windowAfterWindow)},
 	{"never over in a window", eachWindow(windowNeverOver)},
@@ -147,7 +149,7 @@ func windowRefused(b *bench, a limit.Algorithm) {
 	name, terms := b.bucket("window lease"), b.yearly(a)
 	part := &limit.Part{Index: 1, Split: limit.Split{Start: 1, Until: 1, Ways: 2}}
 	entries := []*batcher.Entry{
-		{Bucket: name, Terms: terms, Op: limit.Lease, N: 1},
+		{Bucket: name, Terms: b.yearly(limit.SlidingLog), Op: limit.Lease, N: 1},
 		{Bucket: name, Terms: terms, Op: limit.Touch, Part: &limit.Part{Home: true}, Round: 1},
 		{Bucket: name, Terms: terms, Op: limit.Merge, Part: &limit.Part{Home: true}, Round: 2},
 		{Bucket: name, Terms: terms, Op: limit.Take, N: 1, Round: 3},
@@ -164,6 +166,61 @@ func windowRefused(b *bench, a limit.Algorithm) {
 	e := batcher.Entry{Bucket: name, Terms: terms, Op: limit.Take, N: 1, Part: part}
 	if b.apply(&e); !errors.Is(e.Err, batcher.ErrNotRun) {
 		b.Errorf("%v: a part: %+v, %v", a, e.Out, e.Err)
+	}
+}
+
+// windowLeases: what is leased counts at once, callers that wait come first, and what comes back is there again.
+func windowLeases(b *bench) {
+	for _, a := range []limit.Algorithm{limit.FixedWindow, limit.SlidingWindow} {
+		name, terms := b.bucket("window leases", a.String()), b.window(a, 100, limit.MaxWindow)
+		ask := func(n limit.Tokens, ask limit.Ask) limit.Outcome {
+			b.Helper()
+			e := batcher.Entry{Bucket: name, Terms: terms, Op: limit.Lease, N: n, Ask: ask}
+			if b.apply(&e); e.Err != nil {
+				b.Fatal(e.Err)
+			}
+			return e.Out
+		}
+		out := ask(30, limit.Ask{Take: 7, Piece: 7, Presence: 1})
+		if out.Taken != 7 || out.Granted != 30 || out.Level != 37 || out.Term != int64(limit.LeaseTTL) || out.Contenders != 1 {
+			b.Errorf("%v: %+v", a, out)
+		}
+		if again := ask(100, limit.Ask{Presence: 1}); again.Granted != 31 || again.Level != 68 {
+			b.Errorf("%v: half of what is left: %+v", a, again)
+		}
+		if back := ask(0, limit.Ask{Epoch: out.Epoch, Settled: 20, Returned: 11, Presence: 1}); back.Level != 57 || back.Granted != 0 {
+			b.Errorf("%v: eleven come back: %+v", a, back)
+		}
+		if void := ask(0, limit.Ask{Epoch: out.Epoch - 1, Settled: 20, Returned: 20, Presence: 1}); void.Level != 57 {
+			b.Errorf("%v: of another window nothing comes back: %+v", a, void)
+		}
+		b.expect(name, terms, limit.TakePartial, 100, 43, 100)
+		if none := ask(10, limit.Ask{Take: 3, Piece: 3, Presence: 1}); none.Taken != 0 || none.Granted != 0 || none.Level != 100 {
+			b.Errorf("%v: nothing is left: %+v", a, none)
+		}
+	}
+}
+
+// leasesEndWithWindows: the term of a lease is over when its window is.
+func leasesEndWithWindows(b *bench) {
+	var entries []*batcher.Entry
+	for _, a := range []limit.Algorithm{limit.FixedWindow, limit.SlidingWindow} {
+		entries = append(entries, &batcher.Entry{Bucket: b.bucket("window term"), Terms: b.window(a, 1000, time.Second), Op: limit.Lease,
+			N: 1, Ask: limit.Ask{Presence: 1}, Round: len(entries)})
+	}
+	b.apply(entries...)
+	longest := time.Duration(0)
+	for _, e := range entries {
+		if e.Err != nil || e.Out.Granted != 1 || e.Out.Term != int64(e.Out.Left)*1000 || e.Out.Term <= 0 || e.Out.Term > int64(time.Second) {
+			b.Fatalf("%v: %+v, %v", e.Terms.Algorithm, e.Out, e.Err)
+		}
+		longest = max(longest, time.Duration(e.Out.Term))
+	}
+	time.Sleep(longest + longest/64) // two clocks
+	for _, e := range entries {
+		if out := b.op(e.Bucket, e.Terms, limit.TakePartial, 0); out.Epoch == e.Out.Epoch {
+			b.Errorf("%v: a lease of %v is over, its window is not: %+v", e.Terms.Algorithm, time.Duration(e.Out.Term), out)
+		}
 	}
 }
 

@@ -10,15 +10,16 @@
 --                  9         merge: n, start, end, free
 --                  16 + op   op on a part: start, until, held (room that it takes there), level (at which the part
 --                            begins), then n, or all that a lease has; the run's terms are the part's
---                  32 + op   op (1 to 5) on a window: n, epoch, piece; the run has, in place of its terms, the window's
---                            length in us, the limit and the algorithm: 1 sliding window, 2 fixed window, 3 sliding log
+--                  32 + op   op (1 to 6) on a window: n, epoch, piece, and of a lease returned, take, presence; the run has,
+--                            in place of its terms, the window's length in us, the limit and the algorithm: 1 sliding
+--                            window, 2 fixed window, 3 sliding log (which has no leases)
 -- ARGV[2]  and on: the fields of the entries, in order; none stands twice in a group
 -- returns  a MessagePack array: time, lag us, and per entry: granted, level (TAT - now), or a code and 0:
 --            -1  the cell or its hash is damaged: this entry did not run
 --            -2  the time is outside generations base+1 .. base+3: this entry did not run
 --            -3  the bucket is not divided as the entry says: this entry did not run
 --          and after them, if it is a lease: taken, epoch, contenders, and on a part its term in ns; if it is on a window, where
---          level is what is used: left us, epoch, and what fades, or of a log the wait in us. At the end,
+--          level is what is used: left us, epoch, what fades, or of a log the wait in us, and of a lease taken, contenders. At the end,
 --          for each entry on a home that is divided, or was not long ago: its number, from 0, and the split
 --
 -- A field is a bucket's id, and its cell one of
@@ -33,6 +34,7 @@
 --   window ops before                                                                    limit.Load
 -- or, of a window, which has hashes of its own
 --   index count before                                                                   limit.Window
+--   index count before epoch seen seen_before                                            limit.Window, if leases are asked for
 --   float64s, big-endian: index, then the hits                                           limit.Window, of a sliding log
 -- TAT and epoch count from the start of the generation, epochs of ARGV and replies, start and until (us) from 1970. An epoch is
 -- limit.LeaseTTL, 2 s. A TAT of limit.MaxTicks or more is damage: no terms lead there.
@@ -336,15 +338,39 @@ local function records()
       return max(0, min(n, free))
     end
 
-    -- Both return granted, level, what to store if anything, left, epoch, and what fades or the wait.
-    local function counted(op, n, epoch, length, limit, slides, cell, micros, ends)
-      local index, count, before, current = 0, 0, 0, floor(micros / length)
+    -- Grants a lease. Returns granted, taken, contenders, and who asks.
+    local function lease(n, piece, at, free, micros, epoch, seen, older)
+      local _, take, presence = read('>ddd', numbers, at + 24)
+      local current = floor(micros / 2000000)
+      if epoch == current - 1 then
+        seen, older = 0, seen
+      elseif epoch < current then
+        seen, older = 0, 0
+      end
+      epoch, seen = max(epoch, current), min(seen + presence, 2^25)
+      local part = min(256, floor(max(0, micros - epoch * 2000000) * 256 / 2000000))
+      local contenders = max(1, floor((seen * 256 + older * (256 - part)) / 65536))
+      local taken = min(take, free)
+      taken = taken - taken % max(1, piece)
+      free = free - taken
+      local share = floor(free / (contenders + 1))
+      if taken < take then share = 0 elseif share == 0 and take > 0 and free > 0 then share = 1 end
+      return max(0, min(n, share)), taken, contenders, epoch, seen, older
+    end
+
+    -- Both return granted, level, what to store if anything, left, epoch, what fades or the wait, and of a lease taken, contenders.
+    local function counted(op, n, epoch, piece, length, limit, slides, cell, micros, ends, at)
+      local index, count, before, current, asked, seen, older = 0, 0, 0, floor(micros / length), 0, 0, 0
       if cell then
-        local i, c, b = match(cell, '^(%d+) (%d+) (%d+)$')
+        local i, c, b, rest = match(cell, '^(%d+) (%d+) (%d+)(.*)$')
         index, count, before = num(i) or -1, num(c), num(b)
-        if index < 0 or index * length >= ends or max(count, before) > 2^40 then
+        if rest and rest ~= '' then
+          asked, seen, older = match(rest, '^ (%d+) (%d+) (%d+)$')
+          asked, seen, older = num(asked) or 2^53, num(seen) or 0, num(older) or 0
+        end
+        if index < 0 or index * length >= ends or max(count, before) > 2^40 or asked * 2000000 >= ends or max(seen, older) > 2^25 then
           if op ~= 5 then return -1, 0 end
-          index, count, before = 0, 0, 0
+          index, count, before, asked, seen, older = 0, 0, 0, 0, 0, 0
         end
       end
       if index < current - 1 then
@@ -360,8 +386,12 @@ local function records()
         local steps = ceil(length / step)
         faded = floor((before * (steps - floor(max(0, length - left) / step)) + steps - 1) / steps)
       end
-      local granted, dirty
-      if op == 4 then
+      local granted, dirty, taken, contenders
+      if op == 6 then
+        if epoch == index then count = count - max(0, min(read('>d', numbers, at + 24), count)) end
+        granted, taken, contenders, asked, seen, older = lease(n, piece, at, max(0, limit - count - faded), micros, asked, seen, older)
+        count, dirty = count + taken + granted, true
+      elseif op == 4 then
         granted = epoch == index and max(0, min(n, count)) or 0
         count, dirty = count - granted, granted > 0
       elseif op == 5 then
@@ -370,7 +400,14 @@ local function records()
         granted = grantable(op, n, count + faded, limit)
         count, dirty = count + granted, granted > 0
       end
-      return granted, count + faded, dirty and format('%d %d %d', index, count, before) or nil, left, index, before
+      if not dirty then
+        cell = nil
+      elseif seen + older == 0 then
+        cell = format('%d %d %d', index, count, before)
+      else
+        cell = format('%d %d %d %d %d %d', index, count, before, asked, seen, older)
+      end
+      return granted, count + faded, cell, left, index, before, taken, contenders
     end
 
     local function logged(op, n, epoch, piece, length, limit, cell, micros, ends)
@@ -427,7 +464,7 @@ local function records()
       if not cell and not tat and op ~= 5 then return -1, 0 end
       local n, epoch, piece = read('>ddd', numbers, at)
       if algorithm == 3 then return logged(op, n, epoch, piece, length, limit, cell, micros, ends) end
-      return counted(op, n, epoch, length, limit, algorithm == 1, cell, micros, ends)
+      return counted(op, n, epoch, piece, length, limit, algorithm == 1, cell, micros, ends, at)
     end
   end
 
@@ -437,8 +474,9 @@ local function records()
   return function(op, n, emission, depth, ceiling, cell, tat, shift, at, id, now, unit, span, zero, hash)
     if op > 32 then
       windowed = windowed or windows()
-      local granted, level, text, left, index, rest = windowed(op - 32, emission, depth, ceiling, cell, tat, at, zero + now, zero + span)
-      return granted, level, text, nil, left, index, rest
+      local granted, level, text, left, index, rest, taken, contenders = windowed(op - 32, emission, depth, ceiling, cell, tat, at,
+        zero + now, zero + span)
+      return granted, level, text, nil, left, index, rest, taken, contenders
     end
     local epoch, out, before, seen, older, ttl, rest = 0, 0, 0, 0, 0, 2000000 * unit, nil
     if cell and not tat then
@@ -528,7 +566,7 @@ for _ = 1, groups do
     local leases = op == 6 or op == 22 or op > 32
     for _ = 1, entries do
       arg, c = arg + 1, c + 1
-      local granted, level, dirty, taken, epoch, contenders, term = failed, 0, nil, nil, nil, nil, nil
+      local granted, level, dirty, taken, epoch, contenders, term, more = failed, 0, nil, nil, nil, nil, nil, nil
       if cells then
         local cell, tat = cells[c], now
         if cell then
@@ -564,7 +602,7 @@ for _ = 1, groups do
           else
             run = run or records()
             local split
-            granted, level, cell, split, taken, epoch, contenders, term = run(op, n, emission, depth, ceiling, cell, tat,
+            granted, level, cell, split, taken, epoch, contenders, term, more = run(op, n, emission, depth, ceiling, cell, tat,
               cells[c] and 0 or span, at, args[arg], now, unit, span, begin, key + g)
             if split then
               splits = splits or {}
@@ -583,6 +621,8 @@ for _ = 1, groups do
           out[o + 1], out[o + 2], out[o + 3], o = taken or 0, epoch or 0, contenders or 0, o + 3
           if op == 22 then
             out[o + 1], o = term or 0, o + 1
+          elseif op == 38 then
+            out[o + 1], out[o + 2], o = term or 0, more or 0, o + 2
           end
         end
       end
