@@ -224,7 +224,7 @@ func TestNextWhenCurIsUsedUp(t *testing.T) {
 
 	o = hold(t, o.terms, 1000)
 	o.reply(o.plans(1, Send), 50, 900_000, 7, 10*ms)
-	spent = o.untilRenewal()
+	o.untilRenewal()
 	r = o.plans(0, Send)
 	o.reply(r, 60, 900_000, 8, 10*ms)
 	if v := o.check(45); v != Ask {
