@@ -528,7 +528,11 @@ func (b *Batch) refund(i int, it *item) {
 		return
 	}
 	var name *limit.Bucket
+	n := it.n
 	if it.claim != nil && !it.ruling.Decided {
+		if n -= it.ruling.Reclaim(it.claim); n == 0 {
+			return
+		}
 		name = &it.claim.Bucket
 	} else if name = it.ruling.Undo(); name == nil {
 		return
@@ -539,7 +543,7 @@ func (b *Batch) refund(i int, it *item) {
 	}
 	b.patience = min(b.patience, deadline)
 	c := b.refunds.Claim()
-	c.Bucket, c.Terms, c.Op, c.N = *name, it.terms, limit.Refund, it.n
+	c.Bucket, c.Terms, c.Op, c.N = *name, it.terms, limit.Refund, n
 	c.Part, c.Ask.Epoch = it.ruling.Part(b.agent.desk.now()), it.ruling.Epoch()
 	if it.claim != nil && !it.ruling.Decided {
 		c.Part, c.Ask.Epoch = it.claim.Part, it.claim.Out.Epoch

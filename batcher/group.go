@@ -58,6 +58,7 @@ type Claim struct {
 	Rode limit.Tokens
 
 	rode       limit.Tokens  // of N, from a lease that was in flight
+	rodeEpoch  int64         // of that lease
 	lasts      time.Duration // that lease, from before its call
 	group      *Group
 	prev, next *Claim
@@ -67,6 +68,10 @@ type Claim struct {
 	orphan     bool // given up after it was sent: takes nothing of the grant
 	done       bool // Out and Err are set
 }
+
+// Ridden are the tokens of N that came from the lease with which the claim rode, and the epoch of that lease. The store counts them
+// as on lease until it has the lease's account.
+func (c *Claim) Ridden() (n limit.Tokens, epoch int64) { return c.rode, c.rodeEpoch }
 
 // Group is the claims that one caller waits for together: take one from
 // Batcher.Group, add claims, Submit, Wait (always), read, Release. Not for concurrent use.

@@ -187,7 +187,7 @@ func (p *pending) shareLease(again func(*Claim)) (unused limit.Tokens) {
 		case c.N <= taken+left:
 			level += limit.Ticks(c.N) * terms.Emission
 			c.Out.Granted, c.Out.Level = c.N, level
-			c.rode, c.lasts = max(0, c.N-taken), rideable(e.Out.Term)
+			c.rode, c.rodeEpoch, c.lasts = max(0, c.N-taken), e.Out.Epoch, rideable(e.Out.Term)
 			left -= c.rode
 			taken -= min(taken, c.N)
 		case !c.sent && e.Out.Level+limit.Ticks(c.N)*terms.Emission <= terms.Depth:

@@ -88,6 +88,21 @@ func (h *Holding) oweLocked(at where, epoch int64, settled, returned limit.Token
 	h.mu.owed = append(h.mu.owed, owed{at, epoch, settled, returned, until})
 }
 
+// reclaim makes spent tokens of an account that has not been sent yet into such as go back. They have then been granted to this agent,
+// as far as its totals go.
+func (h *Holding) reclaim(at int, epoch int64, n limit.Tokens) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.mu.owed {
+		if o := &h.mu.owed[i]; o.where.at == at && o.epoch == epoch && o.settled-o.returned >= n {
+			o.returned += n
+			h.mu.totals.Granted += uint64(n)
+			return true
+		}
+	}
+	return false
+}
+
 // harvestLocked brings the account of the grants up to date.
 func (h *Holding) harvestLocked(now int64) {
 	for _, g := range [...]*Grant{h.cur.Load(), h.mu.next} {

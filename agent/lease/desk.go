@@ -373,6 +373,17 @@ func (r *Ruling) Undo() *limit.Bucket {
 	return nil
 }
 
+// Reclaim takes back what a claim got of a lease that it rode with, since another descriptor of its check was denied: these tokens go
+// back with the lease's account, if that has not been sent yet. They are still on lease to the store, and a full bucket has no room for
+// a refund of what is on lease. It returns how many they are; the store has to refund the others.
+func (r *Ruling) Reclaim(c *batcher.Claim) limit.Tokens {
+	n, epoch := c.Ridden()
+	if n == 0 || r.holding == nil || c.Terms.Algorithm != limit.TokenBucket || !r.holding.reclaim(c.Part.At(), epoch, n) {
+		return 0
+	}
+	return n
+}
+
 // Part is where the tokens of an admission came from that was undone: the refund goes there. Nil is home.
 func (r *Ruling) Part(now int64) *limit.Part {
 	if !r.spent.ok {

@@ -642,3 +642,32 @@ func TestTwoGrantsOfAnEpoch(t *testing.T) {
 		t.Errorf("%+v, want of epoch 7 thirteen, nine of them returned", all)
 	}
 }
+
+// TestReclaim: what a caller took of a lease and did not need goes back with the lease's account, once, and only while that has not been
+// sent.
+func TestReclaim(t *testing.T) {
+	o := hold(t, rate(t, 1_000_000, time.Second, 0), 1000)
+	r := o.plans(1, Send)
+	o.now += 10 * ms
+	o.Apply(r, Answer{Out: limit.Outcome{Granted: 50, Epoch: 9, Contenders: 1}, Rode: 3}, o.now)
+	for _, tt := range []struct {
+		at    int
+		epoch int64
+		n     limit.Tokens
+		want  bool
+	}{{0, 8, 1, false}, {1, 9, 1, false}, {0, 9, 4, false}, {0, 9, 2, true}, {0, 9, 2, false}} {
+		if got := o.reclaim(tt.at, tt.epoch, tt.n); got != tt.want {
+			t.Errorf("%+v: %v", tt, got)
+		}
+	}
+	if got := o.addsUp(); got.Granted != 52 || got.Rode != 3 || o.State().Held != 52 {
+		t.Errorf("%+v, %d held", got, o.State().Held)
+	}
+	all := o.Release(o.now)
+	if len(all) != 1 || all[0].Ask.Settled != 53 || all[0].Ask.Returned != 52 {
+		t.Errorf("%+v, want 53 settled, 52 of them returned", all)
+	}
+	if o.reclaim(0, 9, 1) {
+		t.Error("what was told is taken back")
+	}
+}

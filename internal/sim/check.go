@@ -337,14 +337,20 @@ func (b *batch) refund(it *item) {
 			return
 		}
 	}
-	bk.unused(a, it.n)
-	if !w.wires.NoRefunds {
-		bk.back += it.n
+	n := it.n
+	if it.claim != nil && !it.ruling.Decided {
+		lease := it.ruling.Reclaim(it.claim)
+		bk.unspend(a, it.terms, lease)
+		n -= lease
+	}
+	bk.unused(a, n)
+	if n > 0 && !w.wires.NoRefunds {
+		bk.back += n
 		part, ask := it.ruling.Part(a.clock()), limit.Ask{Epoch: it.ruling.Epoch()}
 		if it.claim != nil && !it.ruling.Decided {
 			part, ask.Epoch = it.claim.Part, it.claim.Out.Epoch
 		}
-		_ = a.queue(bk, part).add(&batcher.Claim{Bucket: bk.name, Terms: it.terms, Op: limit.Refund, N: it.n, Ask: ask, Part: part, Done: a.refunded})
+		_ = a.queue(bk, part).add(&batcher.Claim{Bucket: bk.name, Terms: it.terms, Op: limit.Refund, N: n, Ask: ask, Part: part, Done: a.refunded})
 	}
 }
 
