@@ -25,14 +25,15 @@ func Portion(share, headroom float64) (Fraction, error) {
 }
 
 // Scale is the rate of which only a portion f, a millionth to 1, is to be enforced. Requests and Burst are rounded down, but stay at least
-// 1, and the period makes up for what that changes: it is rounded up to the microsecond, so that never more than the portion is refilled,
+// 1, and the period of a token bucket makes up for what that changes: it is rounded up to the microsecond, so that never more than the portion is refilled,
 // and hardly less. Of three data centers with 0.4 each
 //
 //	1000/s           becomes 400/s
 //	7/m              becomes 2 per 42.857143 s, which is 2.8/m at most 2 at once
 //	1/h              becomes 1 per 2.5 h, and not 0
 //
-// A window keeps its length: its limit is rounded down, to no less than 1. Bursts of several portions can so add up to more than the whole. Debt stays. The error is a *FieldError where the portion is slower than 1 per MaxPeriod.
+// A window keeps its length: its limit is rounded down, to no less than 1, so a limit of few in a window may stay above its portion.
+// Bursts of several portions can so add up to more than the whole. Debt stays. The error is a *FieldError where the portion is slower than 1 per MaxPeriod.
 func (r Rate) Scale(f Fraction) (Rate, error) {
 	if r.Requests == 0 || f.Num == f.Den {
 		return r, nil
