@@ -33,10 +33,14 @@ func (a *active) of(r *rules.Rule) *hotkeys.Distinct {
 }
 
 // keep drops the counters of rules that a set does not have.
-func (a *active) keep(set *rules.Set) {
-	a.rules.Range(func(key, _ any) bool {
-		if name := key.(ruleName); name.domain != "" && set.Rule(name.domain, name.name) == nil {
-			a.rules.Delete(key)
+func (a *active) keep(set *rules.Set) { keepRules(&a.rules, set) }
+
+// keepRules drops from a map, whose keys are ruleNames, what is of rules that a set does not have. Buckets that callers name themselves
+// are of no rule.
+func keepRules(m *sync.Map, set *rules.Set) {
+	m.Range(func(key, _ any) bool {
+		if name := key.(ruleName); name != (ruleName{}) && set.Rule(name.domain, name.name) == nil {
+			m.Delete(key)
 		}
 		return true
 	})

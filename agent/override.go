@@ -18,7 +18,7 @@ type Override struct {
 	HasHits bool
 	Hits    limit.Tokens
 	// Rate counts instead of the rule's; without a rule too, in a bucket named by the descriptor itself. The zero value is none;
-	// Requests 0 with a Period denies everything. Debt must be 0. The rule's mode, policy and deadline stay; its shadow, its replaces and
+	// Requests 0 with a Period denies everything. Debt must be 0, and Algorithm TokenBucket. The rule's mode, policy and deadline stay; its shadow, its replaces and
 	// its allowance do not count.
 	Rate limit.Rate
 }
@@ -29,7 +29,7 @@ func (o *Override) limits() bool { return o.Rate != (limit.Rate{}) }
 // OverrideError says which override of a request is not valid, and why.
 type OverrideError struct {
 	Descriptor int    // from 0
-	Field      string // hits, requests, period, burst or debt
+	Field      string // hits, requests, period, burst, debt or algorithm
 	Problem    string
 }
 
@@ -56,8 +56,11 @@ func (b *Batch) override(ds []rules.Descriptor, all []Override) error {
 			if terms, err = o.Rate.Terms(); errors.As(err, &field) {
 				return &OverrideError{i, field.Field, field.Problem}
 			}
-			if o.Rate.Debt != 0 {
+			switch {
+			case o.Rate.Debt != 0:
 				return &OverrideError{i, "debt", "an override has none"}
+			case o.Rate.Algorithm != limit.TokenBucket:
+				return &OverrideError{i, "algorithm", "an override is a token bucket, a " + o.Rate.Algorithm.String() + " takes a rule"}
 			}
 		}
 		b.terms = append(b.terms, terms)

@@ -142,6 +142,7 @@ func TestOverrideInvalid(t *testing.T) {
 			{rate(limit.Rate{Requests: limit.MaxTokens + 1, Period: time.Second}), "agent: override of descriptor 2: requests: 1099511627777 is not between 0 and 1099511627776"},
 			{rate(limit.Rate{Requests: 1, Period: time.Second, Burst: -1}), "agent: override of descriptor 2: burst: -1 is not between 0 and 1099511627776"},
 			{rate(limit.Rate{Requests: 1, Period: time.Second, Debt: 1}), "agent: override of descriptor 2: debt: an override has none"},
+			{rate(limit.Rate{Requests: 1, Period: time.Second, Algorithm: limit.FixedWindow}), "agent: override of descriptor 2: algorithm: an override is a token bucket, a fixed_window takes a rule"},
 			{rate(limit.Rate{Requests: 1, Period: time.Hour, Burst: 1 << 40}), "agent: override of descriptor 2: period: a bucket of 1099511627776 at 1 per 1h0m0s takes more than"},
 		} {
 			got, err := w.Check(w.Context(), agent.Request{Domain: "api", Descriptors: two, Hits: 1, Overrides: tt.overrides})

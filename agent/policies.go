@@ -35,14 +35,7 @@ func (p *policies) count(r *rules.Rule, d *limit.Decision) {
 }
 
 // keep drops the counts of rules that a set does not have.
-func (p *policies) keep(set *rules.Set) {
-	p.rules.Range(func(key, _ any) bool {
-		if name := key.(ruleName); name.domain != "" && set.Rule(name.domain, name.name) == nil {
-			p.rules.Delete(key)
-		}
-		return true
-	})
-}
+func (p *policies) keep(set *rules.Set) { keepRules(&p.rules, set) }
 
 // ByPolicy is how many descriptors of one rule were answered by its fail policy, or by the agent's share of the limit.
 type ByPolicy struct {

@@ -23,14 +23,7 @@ func (s *shadows) add(r *rules.Rule) {
 }
 
 // keep drops the counts of rules that a set does not have.
-func (s *shadows) keep(set *rules.Set) {
-	s.rules.Range(func(key, _ any) bool {
-		if name := key.(ruleName); set.Rule(name.domain, name.name) == nil {
-			s.rules.Delete(key)
-		}
-		return true
-	})
-}
+func (s *shadows) keep(set *rules.Set) { keepRules(&s.rules, set) }
 
 // ShadowDenied is how often one shadow rule would have denied a descriptor of a request, since it was first in force.
 type ShadowDenied struct {

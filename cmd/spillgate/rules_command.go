@@ -38,7 +38,7 @@ func matchText(r *rules.Rule) string {
 	return strings.Join(parts, " ")
 }
 
-// limitText is what a rule allows.
+// limitText is what a rule allows, as lint has it.
 func limitText(r *rules.Rule) string {
 	switch {
 	case r.Unlimited:
@@ -46,10 +46,7 @@ func limitText(r *rules.Rule) string {
 	case r.Terms == nil:
 		return "denies all"
 	}
-	if r.Rate.Algorithm != limit.TokenBucket {
-		return fmt.Sprintf("%d per %v", r.Rate.Requests, r.Rate.Period)
-	}
-	return fmt.Sprintf("%d per %v, burst %d", r.Rate.Requests, r.Rate.Period, r.Terms.Burst)
+	return r.Rate.Text(r.Rate.Period)
 }
 
 // optionTexts are the other settings of a rule that counts, but for those that are the default.
