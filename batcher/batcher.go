@@ -137,30 +137,13 @@ func (b *Batcher) queue(shard int) *queue {
 
 // Send queues a claim that nobody waits for: its Done, if set, is told of the outcome. With an error it is
 // not: the claim was not queued.
-func (b *Batcher) Send(c *Claim) error { return b.submit(c) }
-
-// submit queues one claim.
-func (b *Batcher) submit(c *Claim) error {
-	if c.uncounted() {
-		c.queue = b.queue(b.cfg.Store.Shard(&c.Bucket, c.Part))
-		return c.queue.add(c)
-	}
-	err := ErrOverloaded
-	if b.waiting.Add(1) <= int64(b.cfg.MaxPending) || c.passes() {
-		c.queue = b.queue(b.cfg.Store.Shard(&c.Bucket, c.Part))
-		err = c.queue.add(c)
-	}
-	if err != nil {
-		b.waiting.Add(-1)
-	}
-	switch err {
-	case ErrOverloaded:
-		b.stats.overloaded.Add(1)
-	case ErrDown:
-		b.stats.refused.Add(1)
-	}
-	return err
+func (b *Batcher) Send(c *Claim) error {
+	c.queue = b.queueOf(c)
+	return c.queue.add(c)
 }
+
+// queueOf returns the queue of a claim's shard.
+func (b *Batcher) queueOf(c *Claim) *queue { return b.queue(b.cfg.Store.Shard(&c.Bucket, c.Part)) }
 
 // Close refuses new claims, sends what is queued and waits for the replies. When
 // ctx ends first, the calls in flight are cut off and ctx's error is returned.

@@ -22,7 +22,8 @@ type fake struct {
 	cells  *memstore.Store
 	now    int64
 	calls  chan *call
-	shards int // 0 stands for 1
+	shards int  // 0 stands for 1
+	late   bool // to say the shard takes until all others are at rest
 }
 
 // call is one call of the batcher that waits for its answer.
@@ -45,6 +46,9 @@ func newFake(t testing.TB) *fake {
 func (f *fake) Secret() (*limit.Secret, bool) { return f.cells.Secret() }
 
 func (f *fake) Shard(b *limit.Bucket, _ *limit.Part) int {
+	if f.late {
+		synctest.Wait()
+	}
 	if f.shards == 0 {
 		return 0
 	}

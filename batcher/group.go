@@ -64,6 +64,7 @@ type Claim struct {
 	prev, next *Claim
 	in         *pending // while the claim is queued or in flight
 	queue      *queue
+	submitted  bool
 	sent       bool // its entry has left for the store
 	orphan     bool // given up after it was sent: takes nothing of the grant
 	done       bool // Out and Err are set
@@ -117,22 +118,31 @@ func (g *Group) Claims() iter.Seq[*Claim] { return slices.Values(g.claims) }
 // Len is the number of claims added.
 func (g *Group) Len() int { return len(g.claims) }
 
-// Submit hands the claims to their queues. Claims that cannot be queued have their error at once, and so have all if ctx has
-// ended already.
+// Submit hands the claims to their queues; those of one shard leave in one call, if it has room. Claims that cannot be queued
+// have their error at once, and so have all if ctx has ended already.
 func (g *Group) Submit(ctx context.Context) {
 	g.start = time.Now()
 	g.open.Store(int32(len(g.claims)))
-	gone := ctx.Err() != nil
-	for _, c := range g.claims {
-		err := ErrDeadline
-		if !gone {
-			err = g.batcher.submit(c)
+	if ctx.Err() != nil {
+		for _, c := range g.claims {
+			g.failed(c, ErrDeadline)
 		}
-		if err != nil {
-			c.Err, c.done = err, true
-			g.finish(1)
+		return
+	}
+	for _, c := range g.claims {
+		c.queue = g.batcher.queueOf(c)
+	}
+	for i, c := range g.claims {
+		if !c.submitted {
+			c.queue.addAll(g.claims[i:], g.failed)
 		}
 	}
+}
+
+// failed gives a claim its error instead of queueing it.
+func (g *Group) failed(c *Claim, err error) {
+	c.Err, c.done = err, true
+	g.finish(1)
 }
 
 // Wait returns when every claim has an outcome or was given up. A claim is given up

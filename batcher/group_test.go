@@ -34,6 +34,33 @@ func TestDeadlineBeforeTheSend(t *testing.T) {
 	})
 }
 
+// TestOneCallForAGroup: what a caller asks of one shard leaves together, however slowly it is handed in.
+func TestOneCallForAGroup(t *testing.T) {
+	inBubble(t, batcher.Config{}, func(b *bench) {
+		b.shards, b.late = 2, true
+		g := b.Group()
+		for _, name := range []string{"b", "d", "a", "f", "c"} {
+			c := g.Claim()
+			c.Bucket, c.Terms, c.Op, c.N, c.Deadline = b.name(name), b.ten, take, 1, time.Hour
+		}
+		g.Submit(b.Context())
+		for range 2 {
+			if c := b.next(b.T); c.shard == 0 {
+				c.wants(b.T, want{"b", take, 1}, want{"d", take, 1}, want{"f", take, 1}).run()
+			} else {
+				c.wants(b.T, want{"a", take, 1}, want{"c", take, 1}).run()
+			}
+		}
+		g.Wait(b.Context())
+		for c := range g.Claims() {
+			if c.Out.Granted != 1 || c.Err != nil {
+				b.Errorf("%+v, %v", c.Out, c.Err)
+			}
+		}
+		g.Release()
+	})
+}
+
 // TestGoneBeforeTheSubmit: claims of a caller who is gone are not queued at all.
 func TestGoneBeforeTheSubmit(t *testing.T) {
 	inBubble(t, batcher.Config{}, func(b *bench) {

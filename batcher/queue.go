@@ -43,25 +43,60 @@ func (c *Claim) passes() bool { return c.Op == limit.Refund || c.uncounted() }
 // division, and there are few for each hot bucket.
 func (c *Claim) uncounted() bool { return c.Op >= limit.Lease }
 
-// add queues a claim and starts a call if that is due. The error is ErrClosed, but for what replies bring about
-// while the queue drains, or ErrOverloaded: claims that were given up wait for nothing, but their empty
-// entries stay in line until the next call, so the line has a bound of its own, in which leases do not count. It is ErrDown
-// while the shard does not answer.
+// add queues a claim and starts a call if that is due. The error is as of addLocked.
 func (q *queue) add(c *Claim) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	err := q.addLocked(c)
+	q.startLocked()
+	return err
+}
+
+// addAll is add for those of claims that are the queue's. They leave together, as far as a call has room: no call
+// starts in between. It tells failed of each that has an error.
+func (q *queue) addAll(claims []*Claim, failed func(*Claim, error)) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, c := range claims {
+		if c.queue != q {
+			continue
+		}
+		c.submitted = true
+		if err := q.addLocked(c); err != nil {
+			failed(c, err)
+		}
+	}
+	q.startLocked()
+}
+
+// addLocked queues a claim. The error is ErrClosed, but for what replies bring about while the queue drains, ErrDown while the
+// shard does not answer, or ErrOverloaded.
+func (q *queue) addLocked(c *Claim) error {
+	b := q.batcher
 	switch {
 	case q.closed && !(q.running > 0 && c.passes()):
 		return ErrClosed
 	case q.breaker.open:
+		if !c.uncounted() {
+			b.stats.refused.Add(1)
+		}
 		return ErrDown
-	case q.line.Len()-q.line.leases >= q.batcher.cfg.MaxPending && !c.passes():
+	case q.fullLocked() && !c.passes():
+		b.stats.overloaded.Add(1)
+		return ErrOverloaded
+	}
+	if !c.uncounted() && b.waiting.Add(1) > int64(b.cfg.MaxPending) && !c.passes() {
+		b.waiting.Add(-1)
+		b.stats.overloaded.Add(1)
 		return ErrOverloaded
 	}
 	q.line.Add(c)
-	q.startLocked()
 	return nil
 }
+
+// fullLocked reports whether the line has reached its own bound: claims that were given up wait for nothing, but their empty
+// entries stay in line until the next call. Leases do not count.
+func (q *queue) fullLocked() bool { return q.line.Len()-q.line.leases >= q.batcher.cfg.MaxPending }
 
 // startLocked starts a goroutine for what is in line, if it should leave now, or sees to it that it will.
 func (q *queue) startLocked() {
