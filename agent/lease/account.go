@@ -88,15 +88,24 @@ func (h *Holding) oweLocked(at where, epoch int64, settled, returned limit.Token
 	h.mu.owed = append(h.mu.owed, owed{at, epoch, settled, returned, until})
 }
 
-// reclaim makes spent tokens of an account that has not been sent yet into such as go back. They have then been granted to this agent,
-// as far as its totals go.
+// reclaim makes spent tokens of a lease that a claim rode with into such as go back, if their account has not been sent yet. They have
+// then been granted to this agent, as far as its totals go.
 func (h *Holding) reclaim(at int, epoch int64, n limit.Tokens) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	yes := h.reclaimLocked(n, func(o *owed) bool { return o.where.at == at && o.epoch == epoch })
+	if yes {
+		h.mu.totals.Granted += uint64(n)
+	}
+	return yes
+}
+
+// reclaimLocked makes n spent tokens of one account into such as go back. It is false if there is no such account with
+// as many: it has been sent.
+func (h *Holding) reclaimLocked(n limit.Tokens, of func(*owed) bool) bool {
 	for i := range h.mu.owed {
-		if o := &h.mu.owed[i]; o.where.at == at && o.epoch == epoch && o.settled-o.returned >= n {
+		if o := &h.mu.owed[i]; o.settled-o.returned >= n && of(o) {
 			o.returned += n
-			h.mu.totals.Granted += uint64(n)
 			return true
 		}
 	}

@@ -153,21 +153,26 @@ func (h *Holding) Judge(s Spent, now int64) Verdict {
 	return Ask
 }
 
-// Unspend puts back tokens that a check took and did not need after all. It is false if the store was
-// told of them already, or will be: then it is the store that has to take them back.
+// Unspend takes back tokens that a check spent and did not need after all: they can be spent again, or go back with the account
+// of their lease if it has them already. It is false if that was sent: then it is the store that has to take them back.
 func (h *Holding) Unspend(s Spent) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g := s.Grant
-	// Tokens that the store was told are spent must not come back.
-	if !g.purse.isClosed() && g.tokens-g.held()-g.accounted >= s.n {
+	switch {
+	case !g.purse.isClosed() && g.tokens-g.held()-g.accounted >= s.n:
 		g.purse.stripe(s.at).left.Add(int64(s.n))
-		h.extra.Add(1 - int64(s.n))
-		h.mu.waited++ // it was asked for all the same
-		return true
+	case h.reclaimLocked(s.n, func(o *owed) bool { return o.where == g.where && o.epoch == g.epoch && o.until == g.expires }):
+		// The store counts them as on lease still: a refund would find no room in a full bucket.
+		g.back.Add(int64(s.n))
+		h.mu.totals.Spent -= uint64(s.n)
+	default:
+		h.extra.Add(1)
+		return false
 	}
-	h.extra.Add(1)
-	return false
+	h.extra.Add(1 - int64(s.n))
+	h.mu.waited++ // it was asked for all the same
+	return true
 }
 
 // Request is an order to the store.

@@ -403,39 +403,55 @@ func TestRelease(t *testing.T) {
 	o.addsUp()
 }
 
-// TestUnspend puts tokens back as long as the store was not told that they are spent.
+// TestUnspend: tokens that were not needed can be spent again, or go back with the account that has them, until that is sent.
 func TestUnspend(t *testing.T) {
 	o := hold(t, rate(t, 1000, time.Second, 0), 100)
 	o.reply(o.plans(1, Send), 20, 900, 7, ms)
-	s := o.Spend(3, 0)
-	if o.Judge(s, o.now) != Admit || !o.Unspend(s) || o.State().Held != 20 {
+	three := o.Spend(3, 0)
+	if o.Judge(three, o.now) != Admit || !o.Unspend(three) || o.Spend(20, 0).Left != 0 {
 		t.Errorf("before the account: %+v", o.State())
 	}
-	if got := o.addsUp(); got.Spent != 0 || got.Admitted != 0 {
-		t.Errorf("%+v, want nothing", got)
-	}
-	s = o.Spend(3, 0)
-	o.Judge(s, o.now)
-	o.Tend(o.now) // harvests
-	if o.Unspend(s) || o.State().Held != 17 {
-		t.Errorf("after the account: %+v", o.State())
-	}
-	if got := o.addsUp(); got.Spent != 3 || got.Admitted != 0 {
-		t.Errorf("%+v, want 3 spent by no check", got)
-	}
-	// Part of what was spent is in the account: only the rest can come back.
+
+	o = hold(t, o.terms, 100)
+	o.reply(o.plans(1, Send), 20, 900, 7, ms)
 	one, five := o.Spend(1, 0), o.Spend(5, 0)
 	o.Judge(one, o.now)
-	o.Tend(o.now)
+	o.Judge(five, o.now)
+	o.Tend(o.now) // takes down 6
 	two := o.Spend(2, 0)
 	o.Judge(two, o.now)
-	o.Judge(five, o.now)
-	if o.Unspend(five) || !o.Unspend(two) || o.Unspend(one) {
-		t.Error("other tokens came back than the two that the store does not know of")
+	if !o.Unspend(two) || !o.Unspend(five) || o.State().Held != 19 {
+		t.Errorf("before the account is sent: %+v", o.State())
 	}
-	if got := o.addsUp(); got.Spent != 9 || got.Admitted != 0 {
-		t.Errorf("%+v, want 9 spent by no check", got)
+	if got := o.addsUp(); got.Spent != 1 || got.Admitted != 1 {
+		t.Errorf("%+v, want 1 spent by 1 check", got)
 	}
+	r := o.plans(0, Send)
+	if r.Ask.Settled != 6 || r.Ask.Returned != 5 {
+		t.Errorf("%+v, want 6 settled, 5 of them returned", r.Ask)
+	}
+	if o.Unspend(one) {
+		t.Error("a token came back that the store was told is spent")
+	}
+	if got := o.addsUp(); got.Spent != 1 || got.Admitted != 0 || got.Returned != 5 || o.State().Held != 14 {
+		t.Errorf("%+v, want 1 spent by no check, 5 returned, 14 held", o.State())
+	}
+}
+
+// TestUnspendOfAnother: an account of another grant does not take back what it does not have.
+func TestUnspendOfAnother(t *testing.T) {
+	o := hold(t, rate(t, 1000, time.Second, 0), 100)
+	o.reply(o.plans(1, Send), 20, 900, 7, ms)
+	old := o.Spend(20, 0)
+	o.Judge(old, o.now)
+	o.reply(o.plans(1, Send), 20, 900, 8, ms) // tells that 20 are spent
+	s := o.Spend(20, 0)
+	o.Judge(s, o.now)
+	o.Tend(o.now)
+	if o.Unspend(old) || !o.Unspend(s) {
+		t.Error("other tokens came back than those of the account that was not sent")
+	}
+	o.addsUp()
 }
 
 // TestDemand rises at once, and forgets half of itself in half a second.
