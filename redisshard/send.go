@@ -35,17 +35,17 @@ func (s *Store) run(ctx context.Context, st *state, shard int, c *call) {
 	node, err := st.nodes.master(ctx, route)
 	if err != nil {
 		st.nodes.reload(ctx)
-		s.fail(st, shard, c, verdictNotRun, err)
+		s.fail(st, shard, c, "", verdictNotRun, err)
 		return
 	}
 	to, tried := target{node: node}, uint32(0)
 	for {
-		sent := s.now()
+		sent, server := s.now(), to.node.Options().Addr
 		reply, err := s.send(ctx, st, shard, to, c)
 		if err == nil {
-			again, err := s.accept(st, shard, c, to.node.Options().Addr, sent, reply)
+			again, err := s.accept(st, shard, c, server, sent, reply)
 			if err != nil {
-				s.fail(st, shard, c, verdictUnknown, err)
+				s.fail(st, shard, c, server, verdictUnknown, err)
 				return
 			}
 			if !again || tried&1 != 0 {
@@ -64,13 +64,13 @@ func (s *Store) run(ctx context.Context, st *state, shard int, c *call) {
 		}
 		bit := uint32(1) << (1 + f.kind)
 		if f.verdict != verdictResend || tried&bit != 0 || ctx.Err() != nil {
-			s.fail(st, shard, c, f.verdict, err)
+			s.fail(st, shard, c, server, f.verdict, err)
 			return
 		}
 		tried |= bit
 		s.stats.resent.Add(1)
 		if to, err = st.nodes.redirect(ctx, to, route, f); err != nil {
-			s.fail(st, shard, c, verdictNotRun, err)
+			s.fail(st, shard, c, server, verdictNotRun, err)
 			return
 		}
 	}
@@ -145,9 +145,9 @@ func (s *Store) accept(st *state, shard int, c *call, addr string, sent int64, r
 	return len(left) > 0, nil
 }
 
-// fail sets the error of every entry that is left in the call, and the shard's fault.
-func (s *Store) fail(st *state, shard int, c *call, v verdict, cause error) {
-	st.faults[shard].Store(&cause)
+// fail sets the error of every entry that is left in the call, and the shard's fault. The server is the one that was asked, if any.
+func (s *Store) fail(st *state, shard int, c *call, server string, v verdict, cause error) {
+	st.faults[shard].Store(&fault{server, cause, s.now()})
 	s.giveUp(c, v, cause)
 }
 

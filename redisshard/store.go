@@ -48,8 +48,10 @@ type Store struct {
 
 	// beatTold: the operator knows that the fleet cannot be counted.
 	beatTold atomic.Bool
-	// skewTold: the operator knows that the masters' clocks are apart. It belongs to tend.
+	// skewTold: the operator knows that the masters' clocks are apart. It belongs to tend, as does silent: the masters of which he
+	// knows that they do not answer.
 	skewTold bool
+	silent   map[string]bool
 
 	stop context.CancelFunc
 	done chan struct{}
@@ -62,7 +64,7 @@ type state struct {
 	// offsets hold, per shard, server time minus agent time in nanoseconds.
 	offsets []atomic.Int64
 	// faults hold, per shard, why its last call failed; nil if it did not.
-	faults []atomic.Pointer[error]
+	faults []atomic.Pointer[fault]
 	// readings hold, per shard, what replies told of its master's clock (skew.go).
 	readings []atomic.Pointer[reading]
 	// divisions are those that suit the topology (division.go); nil before the first use.
@@ -77,7 +79,7 @@ func newState(n *nodes, l *layout) *state {
 		shards = len(l.tags)
 	}
 	return &state{nodes: n, layout: l, offsets: make([]atomic.Int64, shards),
-		faults: make([]atomic.Pointer[error], shards), readings: make([]atomic.Pointer[reading], shards)}
+		faults: make([]atomic.Pointer[fault], shards), readings: make([]atomic.Pointer[reading], shards)}
 }
 
 // Open connects to the store. A store that cannot be reached is no error: Open returns,
@@ -90,7 +92,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, err
 	}
 	sum := sha1.Sum([]byte(debitScript))
-	s := &Store{cfg: cfg, sha: hex.EncodeToString(sum[:]), start: time.Now(), done: make(chan struct{})}
+	s := &Store{cfg: cfg, sha: hex.EncodeToString(sum[:]), start: time.Now(), silent: make(map[string]bool), done: make(chan struct{})}
 	s.calls.New = func() any { return new(call) }
 	err := s.attach(ctx)
 	if isPermanent(err) {
@@ -195,7 +197,8 @@ func (s *Store) propose(masters int) *layout {
 // clocks, and logs when the store goes and comes back.
 func (s *Store) tend(ctx context.Context) {
 	defer close(s.done)
-	pause, was := reconnectLeast, s.Status()
+	pause := reconnectLeast
+	_, was := s.whole()
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	for {
@@ -215,23 +218,34 @@ func (s *Store) tend(ctx context.Context) {
 				s.cfg.Logger.Error("store refuses this agent", "error", err)
 			}
 		}
-		is := s.Status()
-		s.report(was, is)
-		if was = is; st != nil {
+		if was = s.report(was); st != nil {
+			s.watchMasters(st)
 			s.watchSkew(ctx, st)
 			s.refresh(ctx, st)
 		}
 	}
 }
 
-// report logs a change of the store's status.
-func (s *Store) report(was, is error) {
+// whole is the status of the store as a whole, and says whether it is a cluster: of its masters watchMasters tells.
+func (s *Store) whole() (cluster bool, err error) {
+	if st := s.state.Load(); st != nil && st.nodes.clustered() {
+		return true, *s.fault.Load()
+	}
+	return false, s.Status()
+}
+
+// report logs a change of the status of the whole, and returns it.
+func (s *Store) report(was error) (is error) {
+	cluster, is := s.whole()
 	switch {
+	case was == nil && is != nil && cluster:
+		s.cfg.Logger.Warn("the store's layout cannot be read, the known one stays in use", "error", is)
 	case was == nil && is != nil:
 		s.cfg.Logger.Warn("store does not answer, fail policies decide", "error", is)
 	case was != nil && is == nil:
 		s.cfg.Logger.Info("store answers")
 	}
+	return is
 }
 
 // refresh reads the layout again and adopts one that differs.
@@ -243,9 +257,7 @@ func (s *Store) refresh(ctx context.Context, st *state) {
 	if err != nil {
 		return
 	}
-	for i := range st.faults {
-		st.faults[i].Store(nil) // a shard that still fails says so at its next call
-	}
+	s.expireFaults(st)
 	if l.secret != st.layout.secret || len(l.tags) != len(st.layout.tags) || l.bins != st.layout.bins {
 		s.cfg.Logger.Warn("the store has a new layout: every bucket starts full", "tags", len(l.tags), "bins", l.bins)
 		s.use(st.nodes, l)
@@ -264,15 +276,16 @@ func (s *Store) Close() error {
 }
 
 // Status is nil when the store has been reached and its last calls were answered, else it says
-// what is wrong. It follows a failing call at once, and a store that is back within about a second.
+// what is wrong. It follows a failing call at once, and a store that is back as soon as a call or a
+// probe of a shard that failed is answered; one that is not asked any more counts for some seconds.
 func (s *Store) Status() error {
 	if err := s.fault.Load(); err != nil && *err != nil {
 		return *err
 	}
 	if st := s.state.Load(); st != nil {
 		for i := range st.faults {
-			if err := st.faults[i].Load(); err != nil {
-				return *err
+			if f := st.faults[i].Load(); f != nil {
+				return f
 			}
 		}
 	}

@@ -28,6 +28,7 @@ const (
 	FleetAgents   = "spillgate_fleet_agents"
 
 	StoreUp            = "spillgate_store_up"
+	StoreMasterUp      = "spillgate_store_master_up"
 	StoreCalls         = "spillgate_store_calls_total"
 	StoreCallsResent   = "spillgate_store_calls_resent_total"
 	StoreEntries       = "spillgate_store_entries_total"
@@ -95,6 +96,9 @@ const (
 	// AttrDomain and AttrRule are empty for buckets that callers name themselves.
 	AttrDomain = "domain"
 	AttrRule   = "rule"
+
+	// AttrMaster is the address of a master of the store.
+	AttrMaster = "master"
 
 	AttrVersion   = "version"
 	AttrGoVersion = "go_version"
@@ -181,6 +185,8 @@ var Metrics = []Metric{
 
 	{Name: StoreUp, Kind: Gauge, Unit: "1",
 		Help: "1 if the store has been reached and its last calls were answered, else 0."},
+	{Name: StoreMasterUp, Kind: Gauge, Unit: "1", Labels: []string{AttrMaster},
+		Help: "1 if the last calls to this master of the store were answered, or none went to it, else 0. Absent for the memory store."},
 	{Name: StoreCalls, Kind: Counter, Unit: "{call}",
 		Help: "Calls to the store. 0 for the memory store, which needs none."},
 	{Name: StoreCallsResent, Kind: Counter, Unit: "{call}",

@@ -27,6 +27,8 @@ type Reading struct {
 	Fleet int
 	// StoreUp: the store could be used when it was last looked at.
 	StoreUp bool
+	// Masters are those of the store; none of the memory store.
+	Masters []Master
 	// StoreResent counts calls that the store repeated.
 	StoreResent uint64
 	// StoreSkew is how far the clocks of masters are apart; nil or not ok if that is not known.
@@ -38,6 +40,12 @@ type Reading struct {
 	Rules int
 	// RulesStatus is where they come from, and whether they are the latest.
 	RulesStatus rules.Status
+}
+
+// Master is one master of the store at the time of a Reading.
+type Master struct {
+	Addr string
+	Up   bool
 }
 
 // Memstore is a memory store at the time of a Reading.
@@ -132,6 +140,9 @@ func (r *Reading) show(l *labels, see seeFunc) {
 
 	b := &r.Agent.Batcher
 	see(StoreUp, oneIf(r.StoreUp))
+	for _, m := range r.Masters {
+		see(StoreMasterUp, oneIf(m.Up), newSeries(AttrMaster, m.Addr))
+	}
 	see(StoreCalls, count(b.Calls))
 	see(StoreCallsResent, count(r.StoreResent))
 	see(StoreEntries, count(b.Entries))

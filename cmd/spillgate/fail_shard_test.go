@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -9,6 +10,8 @@ import (
 	"github.com/spillgate/spillgate/agent"
 	"github.com/spillgate/spillgate/internal/redistest"
 	"github.com/spillgate/spillgate/limit"
+	"github.com/spillgate/spillgate/redisshard"
+	"github.com/spillgate/spillgate/telemetry"
 )
 
 // TestShardStopped is fault 18: one master of three is stopped for 5 s under load. Its buckets are answered by the policy of their rule, which
@@ -84,7 +87,13 @@ func TestShardStopped(t *testing.T) {
 		s.reset()
 	}
 	sent, probed := calls(), probes()
-	time.Sleep(stopped)
+	for end := time.Now().Add(stopped); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		for i, store := range f.stores {
+			if down := silent(store); !slices.Contains(down, addr) {
+				t.Fatalf("store %d: masters %v do not answer, want all the while %s", i, down, addr)
+			}
+		}
+	}
 	for rule, s := range there {
 		got := s.reset()
 		f.only("stopped, "+rule, got, policies[rule])
@@ -107,6 +116,9 @@ func TestShardStopped(t *testing.T) {
 	must(t, master.Continue())
 	back := time.Now()
 	f.await("all are asked again", func(a *agent.Agent) bool { return a.Stats().Batcher.Down == 0 })
+	await(t, "all stores are well", func() bool {
+		return !slices.ContainsFunc(f.stores, func(s *redisshard.Store) bool { return len(silent(s)) > 0 || s.Status() != nil })
+	})
 	t.Logf("asked again %v after the return; the master has run %d calls since it was stopped; %d probes", time.Since(back),
 		scriptCalls(t, master)-before, tried)
 	time.Sleep(50 * time.Millisecond)
@@ -138,5 +150,35 @@ func TestShardStopped(t *testing.T) {
 	}
 	for _, rule := range []string{"closed", "local"} {
 		judgeSeen(t, rule, there[rule])
+	}
+}
+
+// silent are the addresses of the masters that do not answer.
+func silent(store *redisshard.Store) (addrs []string) {
+	for _, m := range mastersOf(store) {
+		if !m.Up {
+			addrs = append(addrs, m.Addr)
+		}
+	}
+	return addrs
+}
+
+// TestWhoDoesNotAnswer: of one master of several it is not said that the store is away.
+func TestWhoDoesNotAnswer(t *testing.T) {
+	up, down := telemetry.Master{Addr: "a", Up: true}, telemetry.Master{Addr: "b"}
+	for _, tt := range []struct {
+		masters []telemetry.Master
+		want    string
+	}{
+		{nil, "the store does not answer"},
+		{[]telemetry.Master{down}, "the store does not answer"},
+		{[]telemetry.Master{up}, "the store does not answer"}, // its layout cannot be read
+		{[]telemetry.Master{up, down, up}, "1 of the store's 3 masters does not answer"},
+		{[]telemetry.Master{up, down, down}, "2 of the store's 3 masters do not answer"},
+		{[]telemetry.Master{down, down}, "the store does not answer"},
+	} {
+		if got := who(tt.masters); got != tt.want {
+			t.Errorf("%v: %s, want %s", tt.masters, got, tt.want)
+		}
 	}
 }

@@ -210,9 +210,27 @@ func (s *service) ready() (what string, err error) {
 	}
 	what = rule.String()
 	if away != nil {
-		what += "; the store does not answer: " + away.Error()
+		what += "; " + who(s.store.masters()) + ": " + away.Error()
 	}
 	return what, nil
+}
+
+// who says what of a store with a fault does not answer.
+func who(masters []telemetry.Master) string {
+	down := 0
+	for _, m := range masters {
+		if !m.Up {
+			down++
+		}
+	}
+	if down == 0 || down == len(masters) {
+		return "the store does not answer"
+	}
+	verb := "do"
+	if down == 1 {
+		verb = "does"
+	}
+	return fmt.Sprintf("%d of the store's %d masters %s not answer", down, len(masters), verb)
 }
 
 // reading is what a scrape sees.
@@ -224,6 +242,7 @@ func (s *service) reading() telemetry.Reading {
 		ByPolicy:    s.agent.ByPolicy(),
 		Fleet:       s.fleet(),
 		StoreUp:     s.store.status() == nil,
+		Masters:     s.store.masters(),
 		StoreResent: s.store.resent(),
 		StoreSkew:   s.store.skew,
 		Memstore:    s.store.memory(),

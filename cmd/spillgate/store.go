@@ -21,6 +21,8 @@ type store struct {
 
 	// status is nil when the store can be used, else why not.
 	status func() error
+	// masters says how each master answers; none in memory.
+	masters func() []telemetry.Master
 	// resent counts repeated calls; nil without calls.
 	resent func() uint64
 	// master is where a part of a bucket lives, "" if that is not known, and skew how far masters' clocks are apart.
@@ -41,14 +43,15 @@ func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (*stor
 			return nil, err
 		}
 		return &store{
-			Store:  s,
-			name:   storeName(cfg),
-			status: func() error { return nil },
-			resent: func() uint64 { return 0 },
-			master: func(*limit.Bucket, *limit.Part) string { return "" },
-			skew:   func() (time.Duration, bool) { return 0, false },
-			memory: func() *telemetry.Memstore { return &telemetry.Memstore{Cells: s.Cells()} },
-			close:  func() error { return nil },
+			Store:   s,
+			name:    storeName(cfg),
+			status:  func() error { return nil },
+			masters: func() []telemetry.Master { return nil },
+			resent:  func() uint64 { return 0 },
+			master:  func(*limit.Bucket, *limit.Part) string { return "" },
+			skew:    func() (time.Duration, bool) { return 0, false },
+			memory:  func() *telemetry.Memstore { return &telemetry.Memstore{Cells: s.Cells()} },
+			close:   func() error { return nil },
 		}, nil
 	}
 	adoptClientLog(log)
@@ -62,6 +65,7 @@ func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (*stor
 		Store:    s,
 		name:     storeName(cfg),
 		status:   s.Status,
+		masters:  func() []telemetry.Master { return mastersOf(s) },
 		resent:   func() uint64 { return s.Stats().Resent },
 		master:   s.Master,
 		skew:     s.Skew,
@@ -69,6 +73,15 @@ func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (*stor
 		versions: s.Rules(cfg.Agent.Fleet),
 		close:    s.Close,
 	}, nil
+}
+
+// mastersOf says how the masters of a Redis answer.
+func mastersOf(s *redisshard.Store) []telemetry.Master {
+	var all []telemetry.Master
+	for _, m := range s.Masters() {
+		all = append(all, telemetry.Master{Addr: m.Addr, Up: m.Err == nil})
+	}
+	return all
 }
 
 // storeName is the store's address without a password.
