@@ -10,7 +10,8 @@ import (
 // Bound is what a rule promises in numbers (G1 and G2 in docs/guarantees.md): of one of its buckets, in every window of length w, at most
 // Burst + Ahead + Rate*w tokens are admitted. The zero value is that of a limit of 0: nothing is.
 type Bound struct {
-	// Burst is how much a bucket can hold, or twice the limit of a window that is aligned; where several data centers enforce the rule, all buckets of the name together.
+	// Burst is how much a bucket can hold, or twice the limit of a window that is aligned; where several data centers enforce the rule, all
+	// buckets of the name together.
 	Burst Tokens
 	// Ahead is what agents may have admitted of which the store has not heard: 0 but in mode Optimistic.
 	Ahead Tokens
@@ -79,8 +80,11 @@ func (b Bound) Text(per time.Duration) string {
 }
 
 // Text is the rate counted per period, with its burst where that is another number: "100/s", "2.8/m burst 2". Numbers are rounded up to
-// six digits.
+// six digits. Of a window kind it is the limit and the length of its window, whatever the period: "1/3h".
 func (r Rate) Text(per time.Duration) string {
+	if r.Algorithm != TokenBucket {
+		return strconv.FormatInt(int64(r.Requests), 10) + "/" + PeriodText(r.Period)
+	}
 	count := "0"
 	if r.Requests > 0 {
 		count = roundUp(new(big.Rat).Mul(big.NewRat(int64(r.Requests), int64(r.Period)), big.NewRat(int64(per), 1)), 6)

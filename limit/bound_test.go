@@ -26,6 +26,7 @@ func TestBound(t *testing.T) {
 	perUser := boundOf(t, rate(100, time.Second, 200), 20, 0)
 	views := boundOf(t, rate(5000, time.Second, 0), 20, 100)
 	otp := boundOf(t, rate(1, 150*time.Minute, 1), 1, 0) // a third of 1/h with its headroom
+	signups := boundOf(t, Rate{Algorithm: FixedWindow, Requests: 1, Period: 3 * time.Hour}, 20, 0)
 	window := func(a Algorithm) Bound {
 		return boundOf(t, Rate{Algorithm: a, Requests: 10, Period: time.Minute}, 20, 0)
 	}
@@ -45,6 +46,7 @@ func TestBound(t *testing.T) {
 		{"unlike ones", perUser.Plus(views).Plus(otp), time.Second, "5201 + 2000 + 5100.01/s*w", time.Hour, big.NewRat((5201+2000+5100*3600)*10+4, 10)},
 		{"two aligned windows meet", window(FixedWindow), time.Minute, "20 + 10/m*w", time.Second, big.NewRat(121, 6)},
 		{"the same where they slide", window(SlidingWindow), time.Minute, "20 + 10/m*w", 0, big.NewRat(20, 1)},
+		{"a third of 1/h, thrice", signups.Times(3), time.Hour, "6 + 1/h*w", time.Hour, big.NewRat(7, 1)},
 		{"a log", window(SlidingLog), time.Minute, "10 + 10/m*w", 0, big.NewRat(10, 1)},
 		{"nothing", Bound{}, time.Second, "0", time.Hour, new(big.Rat)},
 		{"nothing, thrice", Bound{}.Times(3), time.Second, "0", time.Hour, new(big.Rat)},
@@ -81,6 +83,9 @@ func TestRateText(t *testing.T) {
 		{rate(1000, 2500*time.Millisecond, 400), time.Second, "400/s"},
 		{rate(7, 150*time.Second, 2), time.Minute, "2.8/m burst 2"},
 		{rate(1, 150*time.Minute, 1), time.Hour, "0.4/h burst 1"},
+		{Rate{Algorithm: FixedWindow, Requests: 7, Period: time.Minute}, time.Minute, "7/m"},
+		{Rate{Algorithm: SlidingWindow, Requests: 1, Period: 3 * time.Hour}, time.Hour, "1/3h"},
+		{Rate{Algorithm: SlidingLog, Requests: 0, Period: time.Hour}, time.Hour, "0/h"},
 		{rate(MaxTokens, time.Millisecond, 0), time.Millisecond, "1099511627776/ms"},
 		{rate(1, 3*time.Second, 1), time.Second, "0.333334/s burst 1"},
 		{rate(1, MaxPeriod, 1), time.Millisecond, "0.00000000000317098/ms burst 1"},

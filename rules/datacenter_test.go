@@ -19,6 +19,11 @@ rules:
   - {name: odd,      match: [{key: host}], limit: 7/m}
   - {name: views,    match: [{key: page}], limit: 5000/s, mode: optimistic, allowance: 99}
   - {name: few,      match: [{key: job}], limit: 3/m, mode: optimistic}
+  - {name: quota,    match: [{key: team}], limit: 7/d, algorithm: fixed_window}
+  - {name: signup,   match: [{key: ip}], limit: 1/h, algorithm: fixed_window}
+  - {name: search,   match: [{key: term}], limit: 2/h, algorithm: sliding_window, mode: exact}
+  - {name: login,    match: [{key: login}], limit: 1/h, algorithm: sliding_log}
+  - {name: closed,   match: [{key: door}], limit: 0/h, algorithm: sliding_log}
   - {name: none,     match: [{key: bot}], limit: 0/s}
   - {name: free,     match: [{key: plan, value: free}], unlimited: true}
   - {name: any-free, match: [{key: plan, value: fr*}], limit: 10/s}
@@ -42,6 +47,7 @@ func TestForDatacenter(t *testing.T) {
 		allowance limit.Tokens
 	}{
 		"per-user": {"40/s burst 100", 0}, "tiny": {"0.4/h burst 1", 0}, "odd": {"2.8/m burst 2", 0}, "views": {"2000/s", 39}, "few": {"1.2/m burst 1", 1},
+		"quota": {"2/d", 0}, "signup": {"1/3h", 0}, "search": {"1/2h", 0}, "login": {"1/150m", 0}, "closed": {"0/h", 0},
 		"none": {"0/s", 0}, "free": {"", 0}, "any-free": {"4/s", 0},
 	}
 	for i, r := range third.Rules() {
@@ -110,16 +116,28 @@ rules:
   - {name: monthly, match: [{key: b}], limit: 1/30d}
   - {name: ahead,   match: [{key: c}], limit: 100/s, mode: optimistic}
   - {name: behind,  match: [{key: d}], limit: 1/12h, mode: optimistic}
+  - {name: window,  match: [{key: e}], limit: 9/366d, algorithm: fixed_window}
+  - {name: log,     match: [{key: f}], limit: 1/31d, algorithm: sliding_log}
 `))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = whole.ForDatacenter(0.11, 0)
-	if err == nil || strings.Count(err.Error(), "\n") != 1 || !strings.Contains(err.Error(), `the rule "yearly": limit: period: a bucket of 1 at 1 per 79854h32m43.636364s takes more`) ||
-		!strings.Contains(err.Error(), `the rule "behind": `) || !strings.Contains(err.Error(), "enlarge the data center's share") {
-		t.Errorf("%v", err)
+	if err == nil || strings.Count(err.Error(), "\n") != 2 {
+		t.Fatalf("%v", err)
 	}
-	if _, err = whole.ForDatacenter(0.01, 0); err == nil || !strings.Contains(err.Error(), `the rule "yearly": limit: period: 0.01 of 1/366d is less than 1/3650d`) {
+	for _, want := range []string{
+		`the rule "yearly": limit: period: a bucket of 1 at 1 per 79854h32m43.636364s takes more`,
+		`the rule "behind": `,
+		`the rule "window": limit: period: 0.11 of 9/366d is 1 only in a fixed_window of more than 366d, the longest; a token_bucket may be slower; write`,
+		"enlarge the data center's share",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if _, err = whole.ForDatacenter(0.01, 0); err == nil || !strings.Contains(err.Error(), `the rule "yearly": limit: period: 0.01 of 1/366d is less than 1/3650d`) ||
+		!strings.Contains(err.Error(), `the rule "log": limit: period: 0.01 of 1/31d is 1 only in a sliding_log of more than 366d`) {
 		t.Errorf("%v", err)
 	}
 	for _, tt := range []struct {
