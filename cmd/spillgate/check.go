@@ -180,8 +180,11 @@ func (a decision) String() string {
 		b.WriteString("denied")
 	}
 	fmt.Fprintf(&b, ": %s", a.Reason)
-	if a.Reason == limit.Never.String() {
+	switch a.Reason {
+	case limit.Never.String():
 		b.WriteString(" (the cost is above the limit, or the limit is 0)")
+	case limit.NoRule.String():
+		b.WriteString(" (no rule applies, so nothing is limited; spillgate rules explain says why)")
 	}
 	if a.Limit > 0 && a.counted() {
 		fmt.Fprintf(&b, ", %d of %d left", a.Remaining, a.Limit)

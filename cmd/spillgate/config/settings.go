@@ -68,9 +68,9 @@ var settings = []setting{
 
 	{"listen.resp", "resp", "address of the RESP door, or off",
 		func(c *Config) pflag.Value { return (*address)(&c.Listen.RESP) }},
-	{"listen.http", "http", "address of the HTTP door, or off",
+	{"listen.http", "http", "later; off in this version",
 		func(c *Config) pflag.Value { return later{(*address)(&c.Listen.HTTP), Off, "write off"} }},
-	{"listen.grpc", "grpc", "address of the gRPC door, or off",
+	{"listen.grpc", "grpc", "later; off in this version",
 		func(c *Config) pflag.Value { return later{(*address)(&c.Listen.GRPC), Off, "write off"} }},
 	{"listen.admin", "admin", "address of the admin door, or off",
 		func(c *Config) pflag.Value { return (*address)(&c.Listen.Admin) }},
