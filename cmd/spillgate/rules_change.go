@@ -64,7 +64,7 @@ func setOf(ctx context.Context, r *redisshard.Rules, number int64) *rules.Set {
 
 // changes are lines for people: what is different in the second of two files, which have one domain each.
 func changes(before, after *rules.Set) []string {
-	if a, b := domainOf(before), domainOf(after); a != b {
+	if a, b := domainOf(before), domainOf(after); a != b && a != "" && b != "" {
 		return []string{fmt.Sprintf("domain   %s -> %s: requests of the domain %s have no rule any more", a, b, a)}
 	}
 	var changed, gone, added []string

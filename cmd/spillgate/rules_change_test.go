@@ -37,6 +37,8 @@ func TestChanges(t *testing.T) {
 		"matching":          {head + user, "matching: envoy\n" + head + user, []string{"changed  a: default -> matching envoy"}},
 		"another name":      {head + user, head + "  - {name: b, match: [{key: user}], limit: 100/m}\n", []string{"gone     a: 100/m", "new      b: 100/m"}},
 		"another domain":    {head + user, "domain: apl\nrules:\n" + user, []string{"domain   api -> apl: requests of the domain api have no rule any more"}},
+		"no rules any more": {head + user, "domain: api\nrules: []\n", []string{"gone     a: 100/m"}},
+		"the first rules":   {"domain: api\nrules: []\n", head + user, []string{"new      a: 100/m"}},
 		"the order":         {head + user + "  - {name: b, match: [{key: ip}], limit: 1/s}\n", head + "  - {name: b, match: [{key: ip}], limit: 1/s}\n" + user, []string{"no rule is different"}},
 		"more than it says": {head + user, head + user + many.String(), nil},
 	} {
