@@ -217,7 +217,7 @@ func (r *Rules) Push(ctx context.Context, d Draft) (p Pushed, err error) {
 	reply, err := r.ask(ctx, "eval", pushScript, 3, r.keys.head, r.keys.versions, r.keys.texts,
 		sum, about, d.Text, d.Above, MaxVersions, MaxVersionBytes, r.keys.channel).Int64Slice()
 	switch {
-	case err != nil && classify(err).verdict == verdictUnknown:
+	case err != nil && !forbidden(err) && classify(err).verdict == verdictUnknown: // a push that is forbidden has put nothing in force
 		return p, fmt.Errorf("redisshard: no answer, the rules may have been pushed or not; push them again, which is safe: %w", explainRules(err))
 	case err != nil:
 		return p, explainRules(err)
@@ -315,7 +315,7 @@ func (t *target) process(ctx context.Context, cmd redis.Cmder) {
 
 // explainRules says what can be done about an error.
 func explainRules(err error) error {
-	if classify(err).kind == kindNoPerm || strings.Contains(err.Error(), "can't run this command") { // the latter from within a script
+	if forbidden(err) {
 		return fmt.Errorf("redisshard: %w (allow EVAL, HMGET, HGET, HGETALL, HSET, HDEL, HKEYS, HSTRLEN and PUBLISH on sg:* and &sg:* to who pushes; "+
 			"HMGET, HGET and SUBSCRIBE to agents)", err)
 	}
@@ -323,4 +323,9 @@ func explainRules(err error) error {
 		return err
 	}
 	return fmt.Errorf("redisshard: rules: %w", err)
+}
+
+// forbidden reports whether the user of the connection lacks a right.
+func forbidden(err error) bool {
+	return classify(err).kind == kindNoPerm || strings.Contains(err.Error(), "can't run this command") // the latter from within a script
 }

@@ -24,8 +24,8 @@ var (
 
 // unsupported says what to do instead of using a feature of envoyproxy/ratelimit that there is not.
 var unsupported = map[string]string{
-	"detailed_metric": "remove it: metrics tell rules apart and not values, /api/v1/stats and top show keys",
-	"value_to_metric": "remove it: metrics tell rules apart and not values, /api/v1/stats and top show keys",
+	"detailed_metric": "remove it: metrics tell rules apart, and not values",
+	"value_to_metric": "remove it: metrics tell rules apart, and not values",
 	"share_threshold": "remove it and each value has a bucket of its own, or have the caller send one value for all of them",
 	"quota_mode":      "remove it and the rule denies",
 	"unit_multiplier": `write the limit in a file of rules, such as "limit: 100/30s"; rules lint --as-native makes one`,

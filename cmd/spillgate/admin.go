@@ -28,7 +28,7 @@ const adminIndex = `<!doctype html>
 <h1>Spillgate %s</h1>
 <ul>
 <li><a href="healthz">/healthz</a>: 200 while the process lives
-<li><a href="readyz">/readyz</a>: 200 and which rules serve, when there are rules and the store was reached, else 503 and why
+<li><a href="readyz">/readyz</a>: 503 and why, while rules or store of the configuration were never reached; else 200 and which rules serve
 <li><a href="metrics">/metrics</a>: Prometheus
 <li><a href="api/v1/rules">/api/v1/rules</a>: the rules in force, and at most how much each admits
 <li><a href="api/v1/splits">/api/v1/splits</a>: buckets that are divided over several masters now

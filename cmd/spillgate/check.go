@@ -105,7 +105,7 @@ func check(ctx context.Context, out io.Writer, o checkOptions, domain string, pa
 	if o.json {
 		err = json.NewEncoder(out).Encode(a)
 	} else {
-		_, err = fmt.Fprintln(out, a)
+		_, err = fmt.Fprintln(out, a.text(o.hits))
 	}
 	switch {
 	case err != nil:
@@ -171,17 +171,22 @@ func readAnswer(reply []any) (a decision, ok bool) {
 		RetryAfterMS: numbers[3], ResetAfterMS: numbers[4], Rule: rule, Reason: reason}, isText && alsoText
 }
 
-// String is the decision in one line for people.
-func (a decision) String() string {
+// text is the decision on so many hits in one line for people.
+func (a decision) text(hits int64) string {
 	var b strings.Builder
-	if a.Admitted {
-		b.WriteString("admitted")
-	} else {
-		b.WriteString("denied")
+	switch {
+	case hits == 0 && a.Reason == limit.OK.String():
+		b.WriteString("nothing taken") // no tokens are always there: that says nothing about a request
+	case a.Admitted:
+		fmt.Fprintf(&b, "admitted: %s", a.Reason)
+	default:
+		fmt.Fprintf(&b, "denied: %s", a.Reason)
 	}
-	fmt.Fprintf(&b, ": %s", a.Reason)
-	if a.Reason == limit.Never.String() {
+	switch a.Reason {
+	case limit.Never.String():
 		b.WriteString(" (the cost is above the limit, or the limit is 0)")
+	case limit.NoRule.String():
+		b.WriteString(" (no rule applies, so nothing is limited; spillgate rules explain says why)")
 	}
 	if a.Limit > 0 && a.counted() {
 		fmt.Fprintf(&b, ", %d of %d left", a.Remaining, a.Limit)

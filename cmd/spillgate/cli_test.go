@@ -60,12 +60,17 @@ func TestDecisionInWords(t *testing.T) {
 		{decision{Reason: "never", Limit: 10, RetryAfterMS: -1, Rule: "r"}, "denied: never (the cost is above the limit, or the limit is 0) (rule r)"},
 		{decision{Admitted: true, Reason: "store_open", Limit: 20, RetryAfterMS: -1, Rule: "r"}, "admitted: store_open (rule r)"},
 		{decision{Reason: "overloaded", Limit: 20, RetryAfterMS: -1, Rule: "r"}, "denied: overloaded (rule r)"},
-		{decision{Admitted: true, Reason: "no_rule", RetryAfterMS: -1}, "admitted: no_rule"},
+		{decision{Admitted: true, Reason: "no_rule", RetryAfterMS: -1},
+			"admitted: no_rule (no rule applies, so nothing is limited; spillgate rules explain says why)"},
 		{decision{Reason: "store_closed", Limit: 20, RetryAfterMS: 1<<63 - 1}, "denied: store_closed, retry in 2562047h47m16.854s"},
 	} {
-		if got := tt.d.String(); got != tt.want {
+		if got := tt.d.text(1); got != tt.want {
 			t.Errorf("got  %s\nwant %s", got, tt.want)
 		}
+	}
+	empty := decision{Admitted: true, Reason: "ok", Limit: 10, RetryAfterMS: -1, ResetAfterMS: 1000, Rule: "r"}
+	if got, want := empty.text(0), "nothing taken, 0 of 10 left, full in 1s (rule r)"; got != want {
+		t.Errorf("a look: got %s, want %s", got, want)
 	}
 }
 

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/spillgate/spillgate/internal/strictyaml"
 )
 
 // usageTemplate is cobra's, in fewer lines, and with flags that fit 80 columns.
@@ -39,11 +44,28 @@ func newRoot() *cobra.Command {
 	root.SuggestionsMinimumDistance = 2
 	root.SetUsageTemplate(usageTemplate)
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{flagError(err)} })
 	root.Version = versionLine()
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(newAgentCommand(), newCheckCommand(), newRulesCommand(), newBenchCommand(), newVersionCommand())
 	return root
+}
+
+// flagError says of a value that is no number what would be one.
+func flagError(err error) error {
+	var invalid *pflag.InvalidValueError
+	var number *strconv.NumError
+	if !errors.As(err, &invalid) || !errors.As(err, &number) {
+		return err
+	}
+	flag, want := invalid.GetFlag(), "a whole number"
+	if flag.Value.Type() == "float64" {
+		want = "a number, such as 0.5"
+	}
+	if errors.Is(number, strconv.ErrRange) {
+		want += " of this size"
+	}
+	return fmt.Errorf("--%s: %s is not %s", flag.Name, strictyaml.Show(invalid.GetValue()), want)
 }
 
 // laterCommands are documented, and come with a later version.

@@ -116,7 +116,13 @@ func printBounds(out io.Writer, o *boundOptions, file string, set *rules.Set) er
 		e.SetIndent("", "  ")
 		return e.Encode(b)
 	}
-	return b.print(out)
+	if err := b.print(out); err != nil {
+		return err
+	}
+	if notes := notesOf(set); len(notes) > 0 {
+		_, err = fmt.Fprintf(out, "\n%s\n", strings.Join(notes, "\n"))
+	}
+	return err
 }
 
 // print prints the bounds for people.

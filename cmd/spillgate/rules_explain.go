@@ -139,7 +139,7 @@ func (e *explained) text(domain string, set *rules.Set) string {
 			fmt.Fprintf(&b, "  bucket    %s\n", strings.Join(append([]string{a.Bucket.Domain, a.Bucket.Rule}, a.Bucket.Values...), ", "))
 		}
 	case !set.Has(domain):
-		fmt.Fprintf(&b, "no rule applies: there is no domain %q\n", domain)
+		fmt.Fprintf(&b, "no rule applies: there is no domain %q; the file is for %q\n", domain, domainOf(set))
 	default:
 		b.WriteString("no rule applies: there is no limit\n")
 	}

@@ -39,14 +39,15 @@ func (s *ruleStore) bind(flags *pflag.FlagSet) {
 	s.cfg = defaultConfig()
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
 	config.Bind(all, s.cfg)
-	for _, name := range []string{"store", "store-password-file", "store-tls-ca", "store-tls-cert", "store-tls-key"} {
+	for _, name := range []string{"store", "agent-fleet", "store-password-file", "store-tls-ca", "store-tls-cert", "store-tls-key"} {
 		f := all.Lookup(name)
 		f.Hidden = strings.HasPrefix(name, "store-tls")
 		flags.AddFlag(f)
 	}
 	store := flags.Lookup("store")
 	store.Usage, store.DefValue = "redis://host:port/db, rediss://, redis+sentinel:// or unix:///redis.sock", ""
-	flags.StringVar(&s.file, "config", "", "an agent's configuration `file`, for its store")
+	flags.Lookup("agent-fleet").Usage = "`name` of the fleet whose rules they are: agent.fleet"
+	flags.StringVar(&s.file, "config", "", "an agent's configuration `file`, for its store and fleet")
 }
 
 // with opens the rules for one command.
@@ -93,28 +94,43 @@ func newPushCommand() *cobra.Command {
 	var at ruleStore
 	var by signature
 	var above int64
-	var asJSON bool
+	var asJSON, dryRun bool
 	cmd := &cobra.Command{
 		Use:   "push [flags] FILE",
 		Short: "Put a file in force, as a new version",
 		Long: "Put a file in force, as a new version. A file with an error is refused whole,\n" +
 			"and nothing changes. Without a change there is nothing to do.",
-		Example: "  spillgate rules push --store redis://127.0.0.1:6379 --comment why rules.yaml",
-		Args:    usage(oneArgument("a push needs the name of a rules file, such as: rules push rules.yaml")),
+		Example: "  spillgate rules push --store redis://127.0.0.1:6379 --dry-run rules.yaml\n" +
+			"  spillgate rules push --store redis://127.0.0.1:6379 --comment why rules.yaml",
+		Args: usage(oneArgument("a push needs the name of a rules file, such as: rules push rules.yaml")),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if dryRun && asJSON {
+				return usageError{errors.New("--dry-run and --json do not go together: remove one of them")}
+			}
 			text, err := strictyaml.ReadFile(args[0], rules.MaxSize)
 			if err != nil {
 				return fmt.Errorf("rules: %w", err)
 			}
-			if _, err := rules.Parse(args[0], text); err != nil { // before anything is asked of the store
+			set, err := rules.Parse(args[0], text)
+			if err != nil { // before anything is asked of the store
 				return err
 			}
+			draft := redisshard.Draft{File: args[0], Text: text, Author: by.author, Comment: by.comment, Above: above}
 			return at.with(cmd.Context(), func(ctx context.Context, r *redisshard.Rules) error {
-				p, err := r.Push(ctx, redisshard.Draft{File: args[0], Text: text, Author: by.author, Comment: by.comment, Above: above})
+				if dryRun {
+					return rehearse(ctx, cmd.OutOrStdout(), r, draft, set)
+				}
+				p, err := r.Push(ctx, draft)
 				if err != nil {
 					return err
 				}
-				return showPushed(cmd.OutOrStdout(), p, asJSON)
+				if err := showPushed(cmd.OutOrStdout(), p, asJSON); err != nil || asJSON || !p.New {
+					return err
+				}
+				if p.Before == 0 {
+					return warnFirst(cmd.ErrOrStderr(), above)
+				}
+				return changesBy(ctx, cmd.OutOrStdout(), r, p)
 			})
 		},
 	}
@@ -123,6 +139,7 @@ func newPushCommand() *cobra.Command {
 	by.bind(flags)
 	flags.Int64Var(&above, "above", 0, "`number` that the version is to be above; after the store has lost some")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	flags.BoolVar(&dryRun, "dry-run", false, "say what would change, and push nothing")
 	return cmd
 }
 
@@ -143,7 +160,10 @@ func newRollbackCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return showPushed(cmd.OutOrStdout(), p, asJSON)
+				if err := showPushed(cmd.OutOrStdout(), p, asJSON); err != nil || asJSON || !p.New {
+					return err
+				}
+				return changesBy(ctx, cmd.OutOrStdout(), r, p)
 			})
 		},
 	}
@@ -152,6 +172,16 @@ func newRollbackCommand() *cobra.Command {
 	by.bind(flags)
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// warnFirst tells who makes the first version of a store what he cannot see: a store that has lost its versions looks like a new one.
+func warnFirst(out io.Writer, above int64) error {
+	if above > 0 {
+		return nil // he knows
+	}
+	_, err := fmt.Fprintln(out, "It is the first version in this store. If the store has lost others, agents keep what they have, and /readyz says so:\n"+
+		"then push again with --above and the number that /readyz shows.")
+	return err
 }
 
 // showPushed tells what became of a push or a rollback.
@@ -199,7 +229,7 @@ func newShowCommand() *cobra.Command {
 				return usageError{fmt.Errorf("--version: there is no version %d; write a number of the history, 1 or more", number)}
 			}
 			return at.with(cmd.Context(), func(ctx context.Context, r *redisshard.Rules) error {
-				return showVersion(ctx, cmd, r, number, asJSON)
+				return at.showVersion(ctx, cmd, r, number, asJSON)
 			})
 		},
 	}
@@ -210,11 +240,14 @@ func newShowCommand() *cobra.Command {
 	return cmd
 }
 
-// errNothingPushed: there are no rules to show.
-var errNothingPushed = errors.New("no rules were pushed to this store yet; push some with: spillgate rules push FILE")
+// errNothingPushed: there are no rules of this fleet to show.
+func (s *ruleStore) errNothingPushed() error {
+	return fmt.Errorf("no rules were pushed to this store yet for the fleet %q; push some with: spillgate rules push FILE, or name another fleet: --agent-fleet NAME",
+		s.cfg.Agent.Fleet)
+}
 
 // showVersion prints a version; 0 is the one in force.
-func showVersion(ctx context.Context, cmd *cobra.Command, r *redisshard.Rules, number int64, asJSON bool) error {
+func (s *ruleStore) showVersion(ctx context.Context, cmd *cobra.Command, r *redisshard.Rules, number int64, asJSON bool) error {
 	head, err := r.Head(ctx)
 	if err != nil {
 		return err
@@ -223,7 +256,7 @@ func showVersion(ctx context.Context, cmd *cobra.Command, r *redisshard.Rules, n
 		number = head.Number
 	}
 	if number == 0 {
-		return errNothingPushed
+		return s.errNothingPushed()
 	}
 	v, err := r.Version(ctx, number)
 	if err != nil {
@@ -275,7 +308,7 @@ func newHistoryCommand() *cobra.Command {
 		Args:    usage(noArguments),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return at.with(cmd.Context(), func(ctx context.Context, r *redisshard.Rules) error {
-				return showHistory(ctx, cmd.OutOrStdout(), r, asJSON)
+				return at.showHistory(ctx, cmd.OutOrStdout(), r, asJSON)
 			})
 		},
 	}
@@ -285,7 +318,7 @@ func newHistoryCommand() *cobra.Command {
 	return cmd
 }
 
-func showHistory(ctx context.Context, out io.Writer, r *redisshard.Rules, asJSON bool) error {
+func (s *ruleStore) showHistory(ctx context.Context, out io.Writer, r *redisshard.Rules, asJSON bool) error {
 	head, err := r.Head(ctx)
 	if err != nil {
 		return err
@@ -302,7 +335,7 @@ func showHistory(ctx context.Context, out io.Writer, r *redisshard.Rules, asJSON
 		return json.NewEncoder(out).Encode(shown)
 	}
 	if len(all) == 0 {
-		return errNothingPushed
+		return s.errNothingPushed()
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "VERSION\tTIME\tAUTHOR\tBYTES\tCOMMENT")

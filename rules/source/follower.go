@@ -37,6 +37,8 @@ type FollowerConfig struct {
 	// TTL is how long rules are good without a look at the store: a version whose announcement was lost is in force
 	// after that at the latest. Default 30 s. Shorter asks the store more often.
 	TTL time.Duration
+	// Fleet is whose rules they are, for messages that say how to push some. Default "default".
+	Fleet string
 	// Snapshot is the file that keeps what was in force last, for a start without the store. Default none.
 	Snapshot string
 	// Adapt, if set, makes of a good set the one to use. Its error refuses the version. The snapshot has the text as it was pushed.
@@ -151,11 +153,9 @@ func (f *Follower) listen(ctx context.Context) {
 			told = false
 			poke(f.wake) // something may have been pushed before anyone listened
 		}
-		err := f.cfg.Store.Listen(ctx, ready, func(number int64) {
-			if number > f.ledger.head().Number {
-				poke(f.wake)
-			}
-		})
+		// Whatever the number: one that is not above what is in force may be late, or of another database. Or the store has lost its
+		// versions and counts anew, and who has just pushed has to see that it is not in force here.
+		err := f.cfg.Store.Listen(ctx, ready, func(int64) { poke(f.wake) })
 		if ctx.Err() != nil {
 			return
 		}
@@ -185,7 +185,7 @@ func (f *Follower) look(ctx context.Context) bool {
 		f.ledger.inForce(rules.FromStore, head, time.Now())
 		f.well()
 	case none:
-		f.tell("none", slog.LevelWarn, "no rules were pushed to the store yet; push some with: spillgate rules push")
+		f.tell("none", slog.LevelWarn, "no rules were pushed to the store yet; push some with: spillgate rules push"+f.fleetFlag())
 	case lost:
 		f.lost(head)
 	case bad:
@@ -267,7 +267,15 @@ func (f *Follower) lost(head rules.Head) {
 		has = fmt.Sprintf("another version %d", head.Number)
 	}
 	f.tell(fmt.Sprint("lost ", head), slog.LevelError, fmt.Sprintf("the store has %s, and version %d is in force here: it has lost data, or it is another store; "+
-		"push the rules again with --above %d", has, f.standing.in.Number, f.standing.in.Number))
+		"push the rules again with --above %d%s", has, f.standing.in.Number, f.standing.in.Number, f.fleetFlag()))
+}
+
+// fleetFlag is what a push for this fleet needs besides.
+func (f *Follower) fleetFlag() string {
+	if f.cfg.Fleet == "" || f.cfg.Fleet == "default" {
+		return ""
+	}
+	return " --agent-fleet " + f.cfg.Fleet
 }
 
 // failed tells that the store does not answer. It returns false, for look.

@@ -22,11 +22,11 @@ type setting struct {
 
 // settings are all of them, in the order of the manual.
 var settings = []setting{
-	{"agent.id", "", "name of this agent in its fleet (made up if empty)",
+	{"agent.id", "", "name of this agent in its fleet, for people",
 		func(c *Config) pflag.Value {
 			return &pattern{&c.Agent.ID, agentID, "up to 64 letters, digits, dots, underscores, dashes and colons"}
 		}},
-	{"agent.fleet", "", "name of the agents that share a store",
+	{"agent.fleet", "", "name of the agents that share a store, and its rules",
 		func(c *Config) pflag.Value {
 			return &pattern{&c.Agent.Fleet, fleetName, "1 to 64 letters, digits, dots, underscores and dashes"}
 		}},
@@ -68,9 +68,9 @@ var settings = []setting{
 
 	{"listen.resp", "resp", "address of the RESP door, or off",
 		func(c *Config) pflag.Value { return (*address)(&c.Listen.RESP) }},
-	{"listen.http", "http", "address of the HTTP door, or off",
+	{"listen.http", "http", "later; off in this version",
 		func(c *Config) pflag.Value { return later{(*address)(&c.Listen.HTTP), Off, "write off"} }},
-	{"listen.grpc", "grpc", "address of the gRPC door, or off",
+	{"listen.grpc", "grpc", "later; off in this version",
 		func(c *Config) pflag.Value { return later{(*address)(&c.Listen.GRPC), Off, "write off"} }},
 	{"listen.admin", "admin", "address of the admin door, or off",
 		func(c *Config) pflag.Value { return (*address)(&c.Listen.Admin) }},
