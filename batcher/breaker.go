@@ -82,6 +82,15 @@ func (k *breaker) wait() time.Duration {
 	return k.pause - rand.N(k.pause/2)
 }
 
+// probeTerms are those of a probe at a bucket that counts in windows: not all of these can be leased. They make a cell of its own.
+var probeTerms = func() *limit.Terms {
+	t, err := limit.Rate{Requests: 1, Period: time.Second}.Terms()
+	if err != nil {
+		panic(err) // they are valid
+	}
+	return t
+}()
+
 // remember keeps what a probe can ask for: of a load that is about to fail, the first entry's bucket.
 func (k *breaker) remember(load *Load) {
 	e := load.Entries[0]
@@ -89,11 +98,15 @@ func (k *breaker) remember(load *Load) {
 	if k.probe.Part.At() == 0 {
 		k.probe.Part = nil // news for home is not for a probe
 	}
+	if e.Terms.Algorithm != limit.TokenBucket {
+		k.probe.Terms = probeTerms
+	}
 }
 
-// look is the entry of a probe: a look at a bucket, which takes nothing, so that it does not matter when it runs.
+// look is the entry of a probe: a lease of nothing. It takes nothing, so that it does not matter when it runs. But it is written: a server
+// that has no memory left, or has become a replica, answers whoever only reads, and would be found back again and again.
 func (k *breaker) look() *Entry {
-	return &Entry{Bucket: k.probe.Bucket, Terms: k.probe.Terms, Part: k.probe.Part, Op: limit.TakePartial}
+	return &Entry{Bucket: k.probe.Bucket, Terms: k.probe.Terms, Part: k.probe.Part, Op: limit.Lease}
 }
 
 // replied reports whether an entry's outcome is the word of a store that lives.
@@ -202,7 +215,7 @@ func (q *queue) awake() {
 	}
 }
 
-// probe asks the store for one look at one bucket. There is at most one at a time.
+// probe asks the store for one lease of nothing from one bucket. There is at most one at a time.
 func (q *queue) probe(look *Entry) {
 	b := q.batcher
 	defer b.calls.Done()
