@@ -25,7 +25,8 @@ type ruleSource interface {
 func newRuleSource(cfg *config.Config, s *store, log *slog.Logger) (ruleSource, error) {
 	switch r := &cfg.Rules; {
 	case r.Store:
-		f, err := source.NewFollower(source.FollowerConfig{Store: s.versions, TTL: r.CacheTTL, Snapshot: r.Snapshot, Adapt: inDatacenter(&cfg.Datacenter), Logger: log})
+		f, err := source.NewFollower(source.FollowerConfig{Store: s.versions, TTL: r.CacheTTL, Snapshot: r.Snapshot, Adapt: inDatacenter(&cfg.Datacenter),
+			Push: pushCommand(cfg.Agent.Fleet), Logger: log})
 		if err != nil {
 			return nil, err
 		}

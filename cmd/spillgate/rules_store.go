@@ -39,14 +39,15 @@ func (s *ruleStore) bind(flags *pflag.FlagSet) {
 	s.cfg = defaultConfig()
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
 	config.Bind(all, s.cfg)
-	for _, name := range []string{"store", "store-password-file", "store-tls-ca", "store-tls-cert", "store-tls-key"} {
+	for _, name := range []string{"store", "store-password-file", "agent-fleet", "store-tls-ca", "store-tls-cert", "store-tls-key"} {
 		f := all.Lookup(name)
 		f.Hidden = strings.HasPrefix(name, "store-tls")
 		flags.AddFlag(f)
 	}
 	store := flags.Lookup("store")
 	store.Usage, store.DefValue = "redis://host:port/db, rediss://, redis+sentinel:// or unix:///redis.sock", ""
-	flags.StringVar(&s.file, "config", "", "an agent's configuration `file`, for its store")
+	flags.Lookup("agent-fleet").Usage = "agents whose rules they are: their agent.fleet"
+	flags.StringVar(&s.file, "config", "", "an agent's configuration `file`, for its store and fleet")
 }
 
 // with opens the rules for one command.
@@ -199,7 +200,7 @@ func newShowCommand() *cobra.Command {
 				return usageError{fmt.Errorf("--version: there is no version %d; write a number of the history, 1 or more", number)}
 			}
 			return at.with(cmd.Context(), func(ctx context.Context, r *redisshard.Rules) error {
-				return showVersion(ctx, cmd, r, number, asJSON)
+				return showVersion(ctx, cmd, r, at.cfg.Agent.Fleet, number, asJSON)
 			})
 		},
 	}
@@ -210,11 +211,22 @@ func newShowCommand() *cobra.Command {
 	return cmd
 }
 
-// errNothingPushed: there are no rules to show.
-var errNothingPushed = errors.New("no rules were pushed to this store yet; push some with: spillgate rules push FILE")
+// errNothingPushed: there are no rules of a fleet to show.
+func errNothingPushed(fleet string) error {
+	return fmt.Errorf("no rules were pushed to this store yet; push some with: %s FILE", pushCommand(fleet))
+}
 
-// showVersion prints a version; 0 is the one in force.
-func showVersion(ctx context.Context, cmd *cobra.Command, r *redisshard.Rules, number int64, asJSON bool) error {
+// pushCommand is the command that pushes rules to a fleet: each has its own.
+func pushCommand(fleet string) string {
+	const push = "spillgate rules push"
+	if fleet == defaultConfig().Agent.Fleet {
+		return push
+	}
+	return push + " --agent-fleet " + fleet
+}
+
+// showVersion prints a version of a fleet's rules; 0 is the one in force.
+func showVersion(ctx context.Context, cmd *cobra.Command, r *redisshard.Rules, fleet string, number int64, asJSON bool) error {
 	head, err := r.Head(ctx)
 	if err != nil {
 		return err
@@ -223,7 +235,7 @@ func showVersion(ctx context.Context, cmd *cobra.Command, r *redisshard.Rules, n
 		number = head.Number
 	}
 	if number == 0 {
-		return errNothingPushed
+		return errNothingPushed(fleet)
 	}
 	v, err := r.Version(ctx, number)
 	if err != nil {
@@ -275,7 +287,7 @@ func newHistoryCommand() *cobra.Command {
 		Args:    usage(noArguments),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return at.with(cmd.Context(), func(ctx context.Context, r *redisshard.Rules) error {
-				return showHistory(ctx, cmd.OutOrStdout(), r, asJSON)
+				return showHistory(ctx, cmd.OutOrStdout(), r, at.cfg.Agent.Fleet, asJSON)
 			})
 		},
 	}
@@ -285,7 +297,7 @@ func newHistoryCommand() *cobra.Command {
 	return cmd
 }
 
-func showHistory(ctx context.Context, out io.Writer, r *redisshard.Rules, asJSON bool) error {
+func showHistory(ctx context.Context, out io.Writer, r *redisshard.Rules, fleet string, asJSON bool) error {
 	head, err := r.Head(ctx)
 	if err != nil {
 		return err
@@ -302,7 +314,7 @@ func showHistory(ctx context.Context, out io.Writer, r *redisshard.Rules, asJSON
 		return json.NewEncoder(out).Encode(shown)
 	}
 	if len(all) == 0 {
-		return errNothingPushed
+		return errNothingPushed(fleet)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "VERSION\tTIME\tAUTHOR\tBYTES\tCOMMENT")

@@ -41,6 +41,8 @@ type FollowerConfig struct {
 	Snapshot string
 	// Adapt, if set, makes of a good set the one to use. Its error refuses the version. The snapshot has the text as it was pushed.
 	Adapt func(*rules.Set) (*rules.Set, error)
+	// Push is the command that puts rules into the store, for messages. Default "spillgate rules push".
+	Push string
 	// Logger takes what operators should know. Default slog.Default().
 	Logger *slog.Logger
 }
@@ -70,6 +72,9 @@ type trouble struct {
 func NewFollower(cfg FollowerConfig) (*Follower, error) {
 	if cfg.TTL == 0 {
 		cfg.TTL = 30 * time.Second
+	}
+	if cfg.Push == "" {
+		cfg.Push = "spillgate rules push"
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -185,7 +190,7 @@ func (f *Follower) look(ctx context.Context) bool {
 		f.ledger.inForce(rules.FromStore, head, time.Now())
 		f.well()
 	case none:
-		f.tell("none", slog.LevelWarn, "no rules were pushed to the store yet; push some with: spillgate rules push")
+		f.tell("none", slog.LevelWarn, "no rules were pushed to the store yet; push some with: "+f.cfg.Push)
 	case lost:
 		f.lost(head)
 	case bad:
