@@ -200,13 +200,14 @@ func (f *File) take(text []byte, s sight, err error, other bool) {
 	log.Info("rules reloaded", "file", f.cfg.Path, "rules", f.rules, "changed", true)
 }
 
-// parse makes of a text the set to use.
-func parse(name string, text []byte, adapt func(*rules.Set) (*rules.Set, error)) (*rules.Set, error) {
-	set, err := rules.Parse(name, text)
-	if err != nil || adapt == nil {
-		return set, err
-	}
-	return adapt(set)
+// parse makes of a text the set to use. Checks go on meanwhile.
+func parse(name string, text []byte, adapt func(*rules.Set) (*rules.Set, error)) (set *rules.Set, err error) {
+	aside(func() {
+		if set, err = rules.Parse(name, text); err == nil && adapt != nil {
+			set, err = adapt(set)
+		}
+	})
+	return set, err
 }
 
 // sightings are the events of a directory; without fsnotify there are none, and looking has to do.
