@@ -66,7 +66,7 @@ func New(cfg Config) (*Agent, error) {
 			return nil, fmt.Errorf("agent: %w", err)
 		}
 		a.desk.tend(a.store, a.tendShares)
-		a.fleet = newFleet(&a.cfg)
+		a.fleet = newFleet(&a.cfg, a.batcher.Troubled)
 	}
 	return a, nil
 }
