@@ -3,6 +3,7 @@ package batcher
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/spillgate/spillgate/limit"
@@ -21,7 +22,8 @@ const (
 // breaker says whether a shard is asked. It is the pure core: the queue has its lock, clock and timer. The zero value
 // is closed: the shard is asked.
 //
-//	closed      claims go to the store; breakAfter calls in a row without an answer open it
+//	closed      claims go to the store; breakAfter calls in a row without an answer open it, or one that was refused since the store
+//	            takes no writes: that will not pass by itself, and who only reads is answered in between
 //	open        claims are refused at once; now and then one probe, by a timer and not by a caller's claim
 //	recovering  a probe was answered: claims go to the store, and one call without an answer opens it again;
 //	            after Config.Recovery it is closed
@@ -57,8 +59,9 @@ func (k *breaker) back() bool {
 	return true
 }
 
-// failure takes a call that ended without an answer at a time. It reports whether that opens the breaker.
-func (k *breaker) failure(now time.Time) (opens bool) {
+// failure takes a call that ended without an answer at a time; certain if there is no need for another. It reports whether that opens the
+// breaker.
+func (k *breaker) failure(now time.Time, certain bool) (opens bool) {
 	if k.open {
 		return false
 	}
@@ -66,7 +69,7 @@ func (k *breaker) failure(now time.Time) (opens bool) {
 		k.since = now
 	}
 	k.failed++
-	if k.failed < breakAfter && !k.recovering {
+	if k.failed < breakAfter && !k.recovering && !certain {
 		return false
 	}
 	k.open, k.recovering = true, false
@@ -124,6 +127,11 @@ func (load *Load) replied() bool {
 	return false
 }
 
+// refused reports whether the store said that it takes no writes. The whole load goes to one server.
+func (load *Load) refused() bool {
+	return slices.ContainsFunc(load.Entries, func(e *Entry) bool { return errors.Is(e.Err, ErrNoWrites) })
+}
+
 // Health is how a shard answers.
 type Health struct {
 	// Down: its claims are refused with ErrDown.
@@ -166,7 +174,7 @@ func (q *queue) heardLocked(load *Load, replied bool) {
 		return
 	}
 	was := k.recovering
-	if !k.failure(time.Now()) {
+	if !k.failure(time.Now(), load.refused()) {
 		return
 	}
 	k.remember(load)

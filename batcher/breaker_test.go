@@ -155,6 +155,30 @@ func TestBreakerProbesWindows(t *testing.T) {
 	}
 }
 
+// TestBreakerOfAStoreThatTakesNoWrites: it is down at its first refusal, though it would answer who only reads: whoever was denied or looked
+// in between would have it taken for well, and then it never is down, and never well.
+func TestBreakerOfAStoreThatTakesNoWrites(t *testing.T) {
+	inBubble(t, batcher.Config{}, func(b *bench) {
+		c := b.take("a", 1)
+		b.next(b.T).fail(fmt.Errorf("%w: out of memory", batcher.ErrNoWrites))
+		c.got(b.T, 0, batcher.ErrNotRun)
+		since := b.health("a").Since
+		for range 5 {
+			b.take("a", 0).got(b.T, 0, batcher.ErrDown)
+			b.probe("a").fail(batcher.ErrNoWrites)
+			synctest.Wait()
+			if h := b.health("a"); !h.Down || h.Since != since {
+				b.Fatalf("%+v, want it down since %v", h, since)
+			}
+		}
+		b.probe("a").run()
+		synctest.Wait()
+		if h := b.health("a"); h.Down || !h.Recovering {
+			b.Errorf("when it takes writes again: %+v", h)
+		}
+	})
+}
+
 // TestBreakerOfOneShard: the others are asked as ever.
 func TestBreakerOfOneShard(t *testing.T) {
 	inBubble(t, batcher.Config{}, func(b *bench) {

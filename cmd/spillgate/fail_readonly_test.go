@@ -23,18 +23,22 @@ func TestRedisThatTakesNoWrites(t *testing.T) {
 			srv := redistest.Start(t)
 			f := startFailFleet(t, 1, srv.URL(), 300*time.Millisecond)
 			a := f.agents[0]
-			must(t, srv.Client().ConfigSet(t.Context(), of.setting, of.bad).Err())
 			ask := func(rule string) limit.Decision {
 				got, err := a.Check(t.Context(), agent.Request{Domain: "api", Hits: 1, Descriptors: []rules.Descriptor{{{Key: rule, Value: "x"}}}})
 				must(t, err)
 				return got
 			}
+			for ask("used").Admitted {
+			}
+			must(t, srv.Client().ConfigSet(t.Context(), of.setting, of.bad).Err())
 			f.await("Redis is found to take no writes", func(a *agent.Agent) bool {
-				ask("closed")
+				ask("used")
+				ask("rare")
 				return a.Stats().Batcher.Down == 1
 			})
 			admitted := 0
 			f.await("the share of a slow rule admits", func(*agent.Agent) bool {
+				ask("used") // which is denied, as ever: that needs no write
 				got := ask("rare")
 				if got.Admitted && got.Reason == limit.StoreLocal {
 					admitted++
