@@ -66,7 +66,7 @@ func New(cfg Config) (*Agent, error) {
 			return nil, fmt.Errorf("agent: %w", err)
 		}
 		a.desk.tend(a.store, a.tendShares)
-		a.fleet = newFleet(&a.cfg)
+		a.fleet = newFleet(&a.cfg, a.batcher.Troubled)
 	}
 	return a, nil
 }
@@ -184,14 +184,10 @@ func (a *Agent) Throttle(ctx context.Context, key string, t *limit.Terms, n limi
 
 // policy is what answers for a rule, or for a bucket without one, when the store does not.
 func (a *Agent) policy(r *rules.Rule) limit.Policy {
-	p := a.cfg.OnStoreError
-	if r != nil && r.HasPolicy {
-		p = r.OnStoreError
+	if r == nil {
+		return a.cfg.OnStoreError
 	}
-	if p == limit.Local && r != nil && r.Rate.Algorithm != limit.TokenBucket {
-		return limit.Closed // windows have no shares
-	}
-	return p
+	return r.Policy(a.cfg.OnStoreError)
 }
 
 func (a *Agent) deadline(r *rules.Rule) time.Duration {

@@ -335,7 +335,7 @@ func (it *item) fail(a *Agent, err error) {
 		it.decision = limit.Decision{Reason: limit.Never, Limit: it.terms.Burst, RetryAfter: limit.NoRetry}
 	} else if it.op == limit.Take {
 		it.byShare(a)
-		a.policies.count(it.rule, &it.decision)
+		it.countPolicy(a)
 	}
 	it.nameRule()
 }

@@ -31,8 +31,10 @@ type fleet struct {
 	member string
 	counts counts // of the goroutine that beats
 	agents atomic.Int64
-	stop   context.CancelFunc
-	done   sync.WaitGroup
+	// troubled says that shares are enforced, or may be.
+	troubled func() bool
+	stop     context.CancelFunc
+	done     sync.WaitGroup
 }
 
 // counts are the last ones that the store told. A share of a limit is safe while no agent believes in fewer agents than there
@@ -59,9 +61,9 @@ func (c *counts) add(n int) (most int) {
 	return most
 }
 
-// newFleet begins to beat, if the store counts.
-func newFleet(cfg *Config) *fleet {
-	f := &fleet{name: cfg.Fleet, member: cfg.ID + "/" + rand.Text()}
+// newFleet begins to beat, if the store counts. troubled says whether some shard is or was away.
+func newFleet(cfg *Config, troubled func() bool) *fleet {
+	f := &fleet{name: cfg.Fleet, member: cfg.ID + "/" + rand.Text(), troubled: troubled}
 	var ctx context.Context
 	ctx, f.stop = context.WithCancel(context.Background())
 	if store, ok := cfg.Store.(batcher.Countable); ok {
@@ -90,9 +92,15 @@ func (f *fleet) beat(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
-	if n, err := f.store.Beat(ctx, f.name, f.member, beatLife); err == nil && n > 0 {
-		f.agents.Store(int64(f.counts.add(n)))
+	n, err := f.store.Beat(ctx, f.name, f.member, beatLife)
+	if err != nil || n < 1 {
+		return
 	}
+	most := int64(f.counts.add(n))
+	if f.troubled() { // who has left may have used up its shares just before
+		most = max(most, f.agents.Load())
+	}
+	f.agents.Store(most)
 }
 
 func (f *fleet) close() {
@@ -100,8 +108,8 @@ func (f *fleet) close() {
 	f.done.Wait()
 }
 
-// Fleet is how many agents share the store's limits, this one included, as the store last told: the most of the last 10 seconds, or
-// Config.FleetSize where it has not told. known is false where neither is known: in the first 4 seconds, and where the store has not been
+// Fleet is how many agents share the store's limits, this one included, as the store last told: the most of the last 10 seconds and, while a
+// shard is away, of that time; or Config.FleetSize where it has not told. known is false where neither is known: in the first 4 seconds, and where the store has not been
 // reached since. A memory store is not shared: 1.
 func (a *Agent) Fleet() (agents int, known bool) {
 	if a.direct != nil {

@@ -57,7 +57,7 @@ func (b *Batch) careful(it *item, secret *limit.Secret) bool {
 	}
 	if d := a.ownShare(&name, it.terms, it.n, h, true); !d.Admitted && it.n <= it.terms.Burst {
 		it.decision = d
-		a.policies.count(it.rule, &it.decision)
+		it.countPolicy(a)
 		it.nameRule()
 		return true
 	}
@@ -88,7 +88,7 @@ func (b *Batch) unreached(it *item) {
 	a.desk.ownSecret.Name(&name, b.id)
 	it.decision = a.ownShare(&name, it.terms, it.n, batcher.Health{Since: a.desk.start}, true)
 	it.err = batcher.ErrNotRun
-	a.policies.count(it.rule, &it.decision)
+	it.countPolicy(a)
 	it.nameRule()
 }
 

@@ -425,6 +425,30 @@ func TestPolicyCounts(t *testing.T) {
 	})
 }
 
+// TestFleetShrinks: while a shard is away, agents that leave take their part of its limits along: they may have used it up just before. Until
+// the shard has been back for a while, nobody else has it.
+func TestFleetShrinks(t *testing.T) {
+	onCounting(t, 4, agent.Config{}, func(w *world, c *counting) {
+		w.goes()
+		w.pass(time.Hour)
+		for _, step := range []struct{ members, agents, admitted int }{{1, 4, 25}, {5, 5, 20}, {2, 5, 20}} {
+			c.members.Store(int64(step.members))
+			w.pass(30 * time.Second)
+			if n, _ := w.Fleet(); n != step.agents {
+				w.Errorf("%+v: %d agents", step, n)
+			}
+			if n, _ := w.admitted(100, d("local", "42")); n != step.admitted {
+				w.Errorf("%+v: %d of 100 admitted", step, n)
+			}
+		}
+		w.comes()
+		w.pass(30 * time.Second)
+		if n, _ := w.Fleet(); n != 2 {
+			w.Errorf("after its return: %d agents", n)
+		}
+	})
+}
+
 // TestFleetCount: the most of the last beats counts, from the third on; a beat without an answer changes nothing.
 func TestFleetCount(t *testing.T) {
 	onFake(t, agent.Config{}, func(w *world) {

@@ -34,6 +34,12 @@ func (p *policies) count(r *rules.Rule, d *limit.Decision) {
 	}
 }
 
+// countPolicy counts an item's answer without the store's, as it is told: a shadow rule admits.
+func (it *item) countPolicy(a *Agent) {
+	it.lift(a)
+	a.policies.count(it.rule, &it.decision)
+}
+
 // keep drops the counts of rules that a set does not have.
 func (p *policies) keep(set *rules.Set) { keepRules(&p.rules, set) }
 

@@ -14,7 +14,7 @@ func (b *Batch) replace(set *rules.Set, domain string, ds []rules.Descriptor, ov
 		if overrides != nil && overrides[i].limits() {
 			continue
 		}
-		if rule := set.Match(domain, d); rule != nil {
+		if rule := set.Match(domain, d); rule != nil && !rule.Shadow { // a shadow changes no answer
 			for _, name := range rule.Replaces {
 				b.replaced[name] = true
 			}

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/spillgate/spillgate/agent"
 	"github.com/spillgate/spillgate/limit"
@@ -42,6 +43,31 @@ func TestReplaces(t *testing.T) {
 		}
 		w.wants("a denial of the rest", w.ask(1, path, vip, other, d("other", "y")), outcome{true, limit.OK, 5, 2, "other"})
 		w.wants("all replaced", w.ask(1, chain, vip), outcome{true, limit.Unlimited, 0, 0, "chain"})
+	})
+}
+
+// TestShadowReplacesNothing: a shadow rule that names a rule in replaces hides none of its denials, and charges it as ever (fault 25); one that
+// denies and is replaced is replaced.
+func TestShadowReplacesNothing(t *testing.T) {
+	set := parse(
+		`name: user, match: [{key: user}], limit: 2/h`,
+		`name: tried, match: [{key: vip}], limit: 1/h, replaces: [user], shadow: true`,
+		`name: vip, match: [{key: gold}], limit: 10/h, replaces: [tried]`,
+	)
+	onBoth(t, agent.Config{Rules: set}, func(w *world) {
+		user, tried, gold := d("user", "x"), d("vip", "x"), d("gold", "x")
+		w.wants("beside a shadow", w.ask(1, user, tried), outcome{true, limit.OK, 2, 1, "user"})
+		w.pass(time.Second)
+		w.wants("over the shadow's limit", w.ask(1, tried, user), outcome{true, limit.OK, 2, 0, "user"})
+		w.pass(time.Second)
+		w.wants("denied", w.ask(1, user, tried), outcome{false, limit.OverLimit, 2, 0, "user"})
+		if n := w.shadowDenied("tried"); n != 2 {
+			w.Errorf("the shadow would have denied %d times, want 2", n)
+		}
+		w.wants("a shadow that is replaced", w.ask(1, tried, gold), outcome{true, limit.OK, 10, 9, "vip"})
+		if n := w.shadowDenied("tried"); n != 2 {
+			w.Errorf("it counted %d denials, want 2 still", n)
+		}
 	})
 }
 

@@ -186,6 +186,10 @@ func TestShadowNeverDenies(t *testing.T) {
 				if n := w.shadowDenied("slow-closed"); n != 0 {
 					w.Errorf("%d would have been denied: nobody knows", n)
 				}
+				want := []agent.ByPolicy{{Domain: "api", Rule: "slow-closed", Admitted: true, Reason: limit.StoreOpen, Answers: 1}}
+				if got := w.ByPolicy(); !slices.Equal(got, want) {
+					w.Errorf("counted by policy: %+v, want what was answered", got)
+				}
 				w.pass(time.Second)
 			})
 		})

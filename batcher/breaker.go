@@ -3,6 +3,7 @@ package batcher
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/spillgate/spillgate/limit"
@@ -21,7 +22,8 @@ const (
 // breaker says whether a shard is asked. It is the pure core: the queue has its lock, clock and timer. The zero value
 // is closed: the shard is asked.
 //
-//	closed      claims go to the store; breakAfter calls in a row without an answer open it
+//	closed      claims go to the store; breakAfter calls in a row without an answer open it, or one that was refused since the store
+//	            takes no writes: that will not pass by itself, and who only reads is answered in between
 //	open        claims are refused at once; now and then one probe, by a timer and not by a caller's claim
 //	recovering  a probe was answered: claims go to the store, and one call without an answer opens it again;
 //	            after Config.Recovery it is closed
@@ -57,8 +59,9 @@ func (k *breaker) back() bool {
 	return true
 }
 
-// failure takes a call that ended without an answer at a time. It reports whether that opens the breaker.
-func (k *breaker) failure(now time.Time) (opens bool) {
+// failure takes a call that ended without an answer at a time; certain if there is no need for another. It reports whether that opens the
+// breaker.
+func (k *breaker) failure(now time.Time, certain bool) (opens bool) {
 	if k.open {
 		return false
 	}
@@ -66,7 +69,7 @@ func (k *breaker) failure(now time.Time) (opens bool) {
 		k.since = now
 	}
 	k.failed++
-	if k.failed < breakAfter && !k.recovering {
+	if k.failed < breakAfter && !k.recovering && !certain {
 		return false
 	}
 	k.open, k.recovering = true, false
@@ -82,6 +85,15 @@ func (k *breaker) wait() time.Duration {
 	return k.pause - rand.N(k.pause/2)
 }
 
+// probeTerms are those of a probe at a bucket that counts in windows: not all of these can be leased. They make a cell of its own.
+var probeTerms = func() *limit.Terms {
+	t, err := limit.Rate{Requests: 1, Period: time.Second}.Terms()
+	if err != nil {
+		panic(err) // they are valid
+	}
+	return t
+}()
+
 // remember keeps what a probe can ask for: of a load that is about to fail, the first entry's bucket.
 func (k *breaker) remember(load *Load) {
 	e := load.Entries[0]
@@ -89,11 +101,15 @@ func (k *breaker) remember(load *Load) {
 	if k.probe.Part.At() == 0 {
 		k.probe.Part = nil // news for home is not for a probe
 	}
+	if e.Terms.Algorithm != limit.TokenBucket {
+		k.probe.Terms = probeTerms
+	}
 }
 
-// look is the entry of a probe: a look at a bucket, which takes nothing, so that it does not matter when it runs.
+// look is the entry of a probe: a lease of nothing. It takes nothing, so that it does not matter when it runs. But it is written: a server
+// that has no memory left, or has become a replica, answers whoever only reads, and would be found back again and again.
 func (k *breaker) look() *Entry {
-	return &Entry{Bucket: k.probe.Bucket, Terms: k.probe.Terms, Part: k.probe.Part, Op: limit.TakePartial}
+	return &Entry{Bucket: k.probe.Bucket, Terms: k.probe.Terms, Part: k.probe.Part, Op: limit.Lease}
 }
 
 // replied reports whether an entry's outcome is the word of a store that lives.
@@ -109,6 +125,11 @@ func (load *Load) replied() bool {
 		}
 	}
 	return false
+}
+
+// refused reports whether the store said that it takes no writes. The whole load goes to one server.
+func (load *Load) refused() bool {
+	return slices.ContainsFunc(load.Entries, func(e *Entry) bool { return errors.Is(e.Err, ErrNoWrites) })
 }
 
 // Health is how a shard answers.
@@ -153,7 +174,7 @@ func (q *queue) heardLocked(load *Load, replied bool) {
 		return
 	}
 	was := k.recovering
-	if !k.failure(time.Now()) {
+	if !k.failure(time.Now(), load.refused()) {
 		return
 	}
 	k.remember(load)
@@ -202,7 +223,7 @@ func (q *queue) awake() {
 	}
 }
 
-// probe asks the store for one look at one bucket. There is at most one at a time.
+// probe asks the store for one lease of nothing from one bucket. There is at most one at a time.
 func (q *queue) probe(look *Entry) {
 	b := q.batcher
 	defer b.calls.Done()

@@ -45,7 +45,7 @@ func (b *bench) probe(bucket string) *call {
 			break
 		}
 	}
-	return b.next(b.T).wants(b.T, want{bucket, partial, 0})
+	return b.next(b.T).wants(b.T, want{bucket, limit.Lease, 0})
 }
 
 // TestBreakerRefusesAtOnce: the third call in a row without an answer is the last; who comes later, or is in line then, has
@@ -93,7 +93,7 @@ func TestBreakerProbes(t *testing.T) {
 		for start := time.Now(); time.Since(start) < time.Minute; time.Sleep(10 * time.Millisecond) {
 			b.take("z", 1).got(b.T, 0, batcher.ErrDown) // whoever asks changes nothing
 			for synctest.Wait(); len(b.calls) > 0; synctest.Wait() {
-				(<-b.calls).wants(b.T, want{"a", partial, 0}) // never answered
+				(<-b.calls).wants(b.T, want{"a", limit.Lease, 0}) // never answered
 				probes++
 			}
 		}
@@ -126,6 +126,55 @@ func TestBreakerProbes(t *testing.T) {
 		synctest.Wait()
 		if h := b.health("a"); h.Recovering || b.Troubled() {
 			b.Errorf("a second later: %+v, troubled: %v", h, b.Troubled())
+		}
+	})
+}
+
+// TestBreakerProbesWindows: a bucket that counts in windows is asked for in the terms of a token bucket, which can all be leased.
+func TestBreakerProbesWindows(t *testing.T) {
+	for _, kind := range []limit.Algorithm{limit.FixedWindow, limit.SlidingWindow, limit.SlidingLog} {
+		inBubble(t, batcher.Config{}, func(b *bench) {
+			windows, err := limit.Rate{Algorithm: kind, Requests: 10, Period: time.Hour}.Terms()
+			if err != nil {
+				b.Fatal(err)
+			}
+			for range 3 {
+				c := b.ask(batcher.Claim{Bucket: b.name("a"), Terms: windows, Op: limit.Take, N: 1})
+				b.next(b.T).fail(errGone)
+				c.got(b.T, 0, batcher.ErrNotRun)
+			}
+			b.probe("a").run()
+			synctest.Wait()
+			if h := b.health("a"); h.Down || !h.Recovering {
+				b.Errorf("%v: after an answer: %+v", kind, h)
+			}
+			c := b.ask(batcher.Claim{Bucket: b.name("a"), Terms: windows, Op: limit.Take, N: 10})
+			b.next(b.T).run()
+			c.got(b.T, 10, nil)
+		})
+	}
+}
+
+// TestBreakerOfAStoreThatTakesNoWrites: it is down at its first refusal, though it would answer who only reads: whoever was denied or looked
+// in between would have it taken for well, and then it never is down, and never well.
+func TestBreakerOfAStoreThatTakesNoWrites(t *testing.T) {
+	inBubble(t, batcher.Config{}, func(b *bench) {
+		c := b.take("a", 1)
+		b.next(b.T).fail(fmt.Errorf("%w: out of memory", batcher.ErrNoWrites))
+		c.got(b.T, 0, batcher.ErrNotRun)
+		since := b.health("a").Since
+		for range 5 {
+			b.take("a", 0).got(b.T, 0, batcher.ErrDown)
+			b.probe("a").fail(batcher.ErrNoWrites)
+			synctest.Wait()
+			if h := b.health("a"); !h.Down || h.Since != since {
+				b.Fatalf("%+v, want it down since %v", h, since)
+			}
+		}
+		b.probe("a").run()
+		synctest.Wait()
+		if h := b.health("a"); h.Down || !h.Recovering {
+			b.Errorf("when it takes writes again: %+v", h)
 		}
 	})
 }

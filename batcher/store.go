@@ -13,6 +13,9 @@ import (
 var (
 	// ErrNotRun: the store certainly did not run the entry. Nothing is debited.
 	ErrNotRun = errors.New("batcher: the store did not run the entry")
+	// ErrNoWrites: the store takes no writes, though it may answer who only reads: it is out of memory, cannot save, has lost its
+	// replicas, is a replica. It is an ErrNotRun.
+	ErrNoWrites = fmt.Errorf("%w: it takes no writes", ErrNotRun)
 	// ErrUnknown: the reply was lost. The entry may have run: it counts as
 	// spent and is never sent again.
 	ErrUnknown = errors.New("batcher: the reply was lost, the entry may have run")

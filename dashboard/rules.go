@@ -103,14 +103,11 @@ func (c *Config) rule(r *rules.Rule, agents int) Rule {
 		Domain: r.Domain, Name: r.Name, Match: []Pattern{}, Hashed: c.Redact != nil, Unlimited: r.Unlimited, Shadow: r.Shadow,
 		Algorithm: r.Rate.Algorithm.String(),
 		Mode:      r.Mode.String(), Written: LimitOf(r.Written()), Enforced: LimitOf(r),
-		OnStoreError: c.OnStoreError.String(), Deadline: c.Deadline.Seconds(), Split: "auto",
+		OnStoreError: r.Policy(c.OnStoreError).String(), Deadline: c.Deadline.Seconds(), Split: "auto",
 		Bound: BoundOf(r, agents),
 	}
 	for _, p := range r.Match {
 		shown.Match = append(shown.Match, c.pattern(p))
-	}
-	if r.HasPolicy {
-		shown.OnStoreError = r.OnStoreError.String()
 	}
 	if r.Deadline > 0 {
 		shown.Deadline = r.Deadline.Seconds()

@@ -57,6 +57,22 @@ func TestRulesOfAnUnknownFleet(t *testing.T) {
 	}
 }
 
+// TestPolicyInForce: a rule that counts in windows has no shares, so where the agent's policy is local it is shown as what it is: closed.
+func TestPolicyInForce(t *testing.T) {
+	set, err := rules.Parse("", []byte("domain: a\nrules:\n- {name: b, match: [{key: b}], limit: 1/s}\n"+
+		"- {name: w, match: [{key: w}], limit: 1/s, algorithm: fixed_window}\n"+
+		"- {name: o, match: [{key: o}], limit: 1/s, algorithm: sliding_log, on_store_error: open}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, _ := open(t, &known{rules: set}, Config{Datacenter: Datacenter{Share: 1}, OnStoreError: limit.Local})
+	for i, want := range []string{"local", "closed", "open"} {
+		if got := a.rules().Rules[i]; got.OnStoreError != want {
+			t.Errorf("%s: %s, want %s", got.Name, got.OnStoreError, want)
+		}
+	}
+}
+
 // TestBoundIsNotRoundedDown: in an answer no bound is below what is promised.
 func TestBoundIsNotRoundedDown(t *testing.T) {
 	for _, period := range []time.Duration{3 * time.Second, 7 * time.Minute, 42_857_143 * time.Microsecond, 11 * time.Hour} {

@@ -80,3 +80,16 @@ type Rule struct {
 	// Deadline until the fail policy answers; 0 leaves it to the agent.
 	Deadline time.Duration
 }
+
+// Policy is what answers for the rule when the store does not: its own policy, or else the agent's. Buckets that count in windows have no shares:
+// where the agent's is Local, they are Closed.
+func (r *Rule) Policy(agents Policy) Policy {
+	p := agents
+	if r.HasPolicy {
+		p = r.OnStoreError
+	}
+	if p == Local && r.Rate.Algorithm != TokenBucket {
+		return Closed
+	}
+	return p
+}

@@ -171,6 +171,15 @@ func (k kind) staleTopology() bool {
 	return false
 }
 
+// noWrites reports whether the server answers who only reads.
+func (k kind) noWrites() bool {
+	switch k {
+	case kindOOM, kindMisconf, kindNoReplicas, kindReadOnly:
+		return true
+	}
+	return false
+}
+
 // failure is a failed call, understood.
 type failure struct {
 	verdict verdict

@@ -256,6 +256,30 @@ func TestDamagedRules(t *testing.T) {
 	}
 }
 
+// TestDamagedNumber: whatever stands where the number in force should be, a push mends it, and its version is above all that were given.
+func TestDamagedNumber(t *testing.T) {
+	_, url := sharedServer(t)
+	r, admin, ctx := openRules(t, url), adminOf(t, url), t.Context()
+	last := int64(0)
+	for i, number := range []string{"1e300", "nan", "-nan", "inf", "-5", "0", "0x10", "1.5", " 7", "9007199254740993", "9223372036854775807", "18446744073709551616", "", "abc"} {
+		mustPush(t, r, Draft{Text: ruleText(i + 1)})
+		last++
+		redistest.Must(t, admin.HSet(ctx, r.keys.head, "number", number).Err())
+		redistest.Must(t, admin.HSet(ctx, r.keys.versions, number, "{}").Err()) // by the same hand
+		if p := mustPush(t, r, Draft{Text: ruleText(i + 1)}); p.Number != last+1 || !p.New || p.Before != 0 {
+			t.Errorf("over the number %q: %+v, want version %d", number, p, last+1)
+		}
+		last++
+		redistest.Must(t, admin.HDel(ctx, r.keys.versions, number).Err())
+		if h, err := r.Head(ctx); err != nil || h.Number != last {
+			t.Fatalf("after %q: %+v, %v", number, h, err)
+		}
+	}
+	if all, err := r.History(ctx); err != nil || int64(len(all)) != last {
+		t.Errorf("%d versions are left of %d: %v", len(all), last, err)
+	}
+}
+
 // follow listens until the test ends. It gives what is heard; 0 stands for ready.
 func (r *Rules) followAll(t *testing.T) <-chan int64 {
 	t.Helper()

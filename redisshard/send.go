@@ -154,9 +154,12 @@ func (s *Store) fail(st *state, shard int, c *call, server string, v verdict, ca
 // giveUp sets the error of every entry that is left in the call.
 func (s *Store) giveUp(c *call, v verdict, cause error) {
 	kind := batcher.ErrNotRun
-	if v == verdictUnknown {
+	switch {
+	case v == verdictUnknown:
 		kind = batcher.ErrUnknown
 		s.stats.unknown.Add(uint64(len(c.items)))
+	case classify(cause).kind.noWrites():
+		kind = batcher.ErrNoWrites
 	}
 	err := fmt.Errorf("%w: %w", kind, cause)
 	for _, it := range c.items {

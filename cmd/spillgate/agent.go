@@ -89,7 +89,7 @@ func checkConfig(out io.Writer, cfg *config.Config) error {
 	if cfg.Rules.File != "" {
 		set, err := rules.Load(cfg.Rules.File)
 		if err == nil {
-			set, err = inDatacenter(&cfg.Datacenter)(set)
+			set, err = set.ForDatacenter(cfg.Datacenter.Share, cfg.Datacenter.Headroom)
 		}
 		if err != nil {
 			return err
@@ -126,4 +126,14 @@ func setProcs(n int) {
 	if n > 0 {
 		runtime.GOMAXPROCS(n)
 	}
+}
+
+// aside runs f, which computes for long, beside everything else. With one thread, each goroutine that a check needs would
+// wait for f to be interrupted, some 10 ms each time, and checks would miss their deadlines: f has a thread of its own then.
+func aside(f func()) {
+	if n := runtime.GOMAXPROCS(0); n == 1 {
+		runtime.GOMAXPROCS(n + 1)
+		defer runtime.GOMAXPROCS(n)
+	}
+	f()
 }

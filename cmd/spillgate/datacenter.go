@@ -5,8 +5,15 @@ import (
 	"github.com/spillgate/spillgate/rules"
 )
 
-// inDatacenter makes of a rule set what an agent of a data center enforces. Every set passes through here on its way to the
-// agent, wherever it comes from; an error refuses the whole set, as an error in the file would.
-func inDatacenter(dc *config.Datacenter) func(*rules.Set) (*rules.Set, error) {
-	return func(set *rules.Set) (*rules.Set, error) { return set.ForDatacenter(dc.Share, dc.Headroom) }
+// parserFor makes of a text what an agent of a data center enforces. Every set passes through here on its way to the
+// agent, wherever it comes from; an error refuses the whole set. Checks go on meanwhile.
+func parserFor(dc *config.Datacenter) func(name string, text []byte) (*rules.Set, error) {
+	return func(name string, text []byte) (set *rules.Set, err error) {
+		aside(func() {
+			if set, err = rules.Parse(name, text); err == nil {
+				set, err = set.ForDatacenter(dc.Share, dc.Headroom)
+			}
+		})
+		return set, err
+	}
 }

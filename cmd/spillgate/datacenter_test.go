@@ -308,7 +308,7 @@ func memoryAgent(t *testing.T, share string) *agent.Agent {
 	must(t, cfg.Parse("config", fmt.Appendf(nil, "datacenter: {share: %s}", share)))
 	set, err := rules.Parse("kinds", []byte(windows))
 	must(t, err)
-	set, err = inDatacenter(&cfg.Datacenter)(set)
+	set, err = set.ForDatacenter(cfg.Datacenter.Share, cfg.Datacenter.Headroom)
 	must(t, err)
 	store, err := memstore.New(memstore.Config{})
 	must(t, err)

@@ -20,12 +20,15 @@ import (
 // The tests in fail_*_test.go stop servers under a fleet of agents, in one process, and look at who answers then: the reason of
 // every answer, and what was admitted.
 
-// failRules has a rule for each policy: 200 tokens a second for each value, 100 at once.
+// failRules has a rule for each policy: 200 tokens a second for each value, 100 at once; one of a token a second, and one
+// that is soon used up.
 const failRules = `domain: api
 rules:
   - {name: open,   match: [{key: open}],   limit: {requests: 200, per: 1s, burst: 100}, mode: exact,  on_store_error: open}
   - {name: closed, match: [{key: closed}], limit: {requests: 200, per: 1s, burst: 100}, mode: exact,  on_store_error: closed}
   - {name: local,  match: [{key: local}],  limit: {requests: 200, per: 1s, burst: 100}, mode: leased, on_store_error: local, split: off}
+  - {name: rare,   match: [{key: rare}],   limit: 100/100s, on_store_error: local}
+  - {name: used,   match: [{key: used}],   limit: 1/d, algorithm: fixed_window, mode: exact}
 `
 
 // failFleet is agents with a store each.

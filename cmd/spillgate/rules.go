@@ -26,13 +26,13 @@ func newRuleSource(cfg *config.Config, s *store, log *slog.Logger) (ruleSource, 
 	switch r := &cfg.Rules; {
 	case r.Store:
 		f, err := source.NewFollower(source.FollowerConfig{Store: s.versions, TTL: r.CacheTTL, Fleet: cfg.Agent.Fleet, Snapshot: r.Snapshot,
-			Adapt: inDatacenter(&cfg.Datacenter), Logger: log})
+			Parse: parserFor(&cfg.Datacenter), Logger: log})
 		if err != nil {
 			return nil, err
 		}
 		return followed{f}, nil
 	case r.File != "":
-		return source.NewFile(source.FileConfig{Path: r.File, Adapt: inDatacenter(&cfg.Datacenter), Logger: log})
+		return source.NewFile(source.FileConfig{Path: r.File, Parse: parserFor(&cfg.Datacenter), Logger: log})
 	}
 	return noRules{log}, nil
 }

@@ -242,8 +242,9 @@ func newShowCommand() *cobra.Command {
 
 // errNothingPushed: there are no rules of this fleet to show.
 func (s *ruleStore) errNothingPushed() error {
-	return fmt.Errorf("no rules were pushed to this store yet for the fleet %q; push some with: spillgate rules push FILE, or name another fleet: --agent-fleet NAME",
-		s.cfg.Agent.Fleet)
+	fleet := s.cfg.Agent.Fleet
+	return fmt.Errorf("no rules were pushed to this store yet for the fleet %q; push some with: spillgate rules push --agent-fleet %s FILE, or name another fleet",
+		fleet, fleet)
 }
 
 // showVersion prints a version; 0 is the one in force.

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,7 +22,7 @@ import (
 )
 
 // stopPatience bounds the whole way from the first signal to the end, doorPatience the
-// part in which clients take their last replies.
+// part in which clients take their last replies, and the rules are read to the end.
 const (
 	stopPatience = 5 * time.Second
 	doorPatience = 3 * time.Second
@@ -268,12 +267,15 @@ func (s *service) close() {
 			s.log.Warn("not closed cleanly", "what", what, "error", err)
 		}
 	}
-	var following sync.WaitGroup
-	following.Go(s.rules.Close) // it may wait for a store that stands still, meanwhile
+	patience, end := context.WithTimeout(ctx, doorPatience)
+	defer end()
+	following := make(chan struct{})
+	go func() {
+		s.rules.Close() // it may wait for a store that stands still, meanwhile
+		close(following)
+	}()
 	if s.resp.ln != nil {
-		ctx, cancel := context.WithTimeout(ctx, doorPatience)
-		defer cancel()
-		step("resp", s.resp.server.Shutdown(ctx))
+		step("resp", s.resp.server.Shutdown(patience))
 		s.resp.ln.Close() // where Serve had not begun
 	}
 	if s.agent != nil {
@@ -281,7 +283,11 @@ func (s *service) close() {
 		leases := s.agent.Stats().Leases
 		s.log.Info("leases are given back", "returned", leases.Returned, "expired", leases.Expired)
 	}
-	following.Wait()
+	select {
+	case <-following:
+	case <-patience.Done(): // a file system that stands still is not to be interrupted
+		step("rules", errors.New("the rules file is still being read"))
+	}
 	if s.store != nil {
 		step("store", s.store.close())
 	}

@@ -9,8 +9,13 @@
 local sum, story, text = ARGV[1], ARGV[2], ARGV[3]
 local above, most, bytes, channel = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
 
+-- A number as a push writes it, small enough to be counted on from; else nil. tonumber alone takes nan, inf and 1e300.
+local function whole(text)
+  return text and #text <= 15 and string.match(text, '^[1-9]%d*$') and tonumber(text) or nil
+end
+
 local head = redis.call('HMGET', KEYS[1], 'number', 'sum')
-local before = tonumber(head[1] or '0') or 0 -- a damaged one is none
+local before = whole(head[1]) or 0 -- a damaged one is none
 if before > above and head[2] == sum then
   return {before, 0, before, 0}
 end
@@ -19,7 +24,7 @@ redis.call('HSTRLEN', KEYS[3], '~') -- for the right to it
 -- The number is above every one that was given, whatever has become of the head.
 local kept = {}
 for _, n in ipairs(redis.call('HKEYS', KEYS[2])) do
-  kept[#kept + 1] = tonumber(n)
+  kept[#kept + 1] = whole(n)
 end
 table.sort(kept)
 local number = math.max(before, above, kept[#kept] or 0) + 1

@@ -25,8 +25,8 @@ type FileConfig struct {
 	// Settle is how long a new text has to stay before it counts. Default 200 ms. Longer forgives slower writers, and
 	// takes effect later.
 	Settle time.Duration
-	// Adapt, if set, makes of a good set the one to use. Its error refuses the set, as one in the file would.
-	Adapt func(*rules.Set) (*rules.Set, error)
+	// Parse makes a set of a text; its error refuses the text. Default rules.Parse.
+	Parse func(name string, text []byte) (*rules.Set, error)
 	// Logger takes what operators should know. Default slog.Default().
 	Logger *slog.Logger
 }
@@ -37,6 +37,9 @@ func (c *FileConfig) ensureDefaults() {
 	}
 	if c.Settle == 0 {
 		c.Settle = 200 * time.Millisecond
+	}
+	if c.Parse == nil {
+		c.Parse = rules.Parse
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -73,7 +76,7 @@ func (f *File) Begin(context.Context) (*rules.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	set, err := parse(f.cfg.Path, text, f.cfg.Adapt)
+	set, err := f.cfg.Parse(f.cfg.Path, text)
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +186,7 @@ func (f *File) take(text []byte, s sight, err error, other bool) {
 	}
 	var set *rules.Set
 	if err == nil {
-		set, err = parse(f.cfg.Path, text, f.cfg.Adapt)
+		set, err = f.cfg.Parse(f.cfg.Path, text)
 	}
 	if err != nil {
 		if other {
@@ -198,15 +201,6 @@ func (f *File) take(text []byte, s sight, err error, other bool) {
 	f.rules = set.Len()
 	f.ledger.inForce(rules.FromFile, rules.Head{Sum: s.sum}, time.Now())
 	log.Info("rules reloaded", "file", f.cfg.Path, "rules", f.rules, "changed", true)
-}
-
-// parse makes of a text the set to use.
-func parse(name string, text []byte, adapt func(*rules.Set) (*rules.Set, error)) (*rules.Set, error) {
-	set, err := rules.Parse(name, text)
-	if err != nil || adapt == nil {
-		return set, err
-	}
-	return adapt(set)
 }
 
 // sightings are the events of a directory; without fsnotify there are none, and looking has to do.

@@ -41,8 +41,8 @@ type FollowerConfig struct {
 	Fleet string
 	// Snapshot is the file that keeps what was in force last, for a start without the store. Default none.
 	Snapshot string
-	// Adapt, if set, makes of a good set the one to use. Its error refuses the version. The snapshot has the text as it was pushed.
-	Adapt func(*rules.Set) (*rules.Set, error)
+	// Parse makes a set of a text; its error refuses the version. Default rules.Parse. The snapshot has the text as it was pushed.
+	Parse func(name string, text []byte) (*rules.Set, error)
 	// Logger takes what operators should know. Default slog.Default().
 	Logger *slog.Logger
 }
@@ -72,6 +72,9 @@ type trouble struct {
 func NewFollower(cfg FollowerConfig) (*Follower, error) {
 	if cfg.TTL == 0 {
 		cfg.TTL = 30 * time.Second
+	}
+	if cfg.Parse == nil {
+		cfg.Parse = rules.Parse
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -227,7 +230,7 @@ func (f *Follower) fetch(ctx context.Context, head rules.Head) error {
 func (f *Follower) take(from rules.Source, v *rules.Version) error {
 	changed := v.Sum != f.standing.in.Sum
 	if changed { // else they are in force already, under another number
-		set, err := parse(fmt.Sprintf("version %d", v.Number), v.Text, f.cfg.Adapt)
+		set, err := f.cfg.Parse(fmt.Sprintf("version %d", v.Number), v.Text)
 		if err != nil {
 			return err
 		}
