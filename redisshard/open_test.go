@@ -179,6 +179,21 @@ func TestDamagedLayout(t *testing.T) {
 	s.must(t, s.bucket("b"), compile(t, 10, time.Hour), limit.Take, 1)
 }
 
+// TestFaultIsToldFromTheStart: what befalls a store before its background work has begun is reported too.
+func TestFaultIsToldFromTheStart(t *testing.T) {
+	_, url := sharedServer(t)
+	var log journal
+	s := openStore(t, Config{URL: url, Logger: log.logger()})
+	s.stop()
+	<-s.done
+	redistest.Must(t, adminOf(t, url).Set(t.Context(), layoutKey, "x", time.Hour).Err())
+	s.refresh(t.Context(), s.state.Load())
+	ctx, stop := context.WithCancel(t.Context())
+	s.stop, s.done = stop, make(chan struct{})
+	go s.tend(ctx, nil)
+	until(t, 30*time.Second, func() bool { return strings.Contains(log.String(), layoutKey) })
+}
+
 func TestOpenBeforeTheServer(t *testing.T) {
 	srv := redistest.Start(t)
 	redistest.Must(t, srv.Kill())
