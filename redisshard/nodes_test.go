@@ -212,12 +212,10 @@ func TestTLS(t *testing.T) {
 	ca.issue(t, dir, "server", net.ParseIP("127.0.0.1"))
 	ca.issue(t, dir, "client", nil)
 	file := func(name string) string { return filepath.Join(dir, name) }
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	redistest.Must(t, err)
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
-	srv := redistest.Start(t, redistest.WithConfig(fmt.Sprint("tls-port ", port), "tls-auth-clients optional",
+	srv := redistest.Start(t, redistest.WithConfig("tls-auth-clients optional",
 		"tls-cert-file "+file("server.crt"), "tls-key-file "+file("server.key"), "tls-ca-cert-file "+file("ca.crt")))
+	port := srv.Port() + 10_000 // the server's as well: it would be that of a cluster's bus
+	redistest.Must(t, srv.Client().ConfigSet(t.Context(), "tls-port", fmt.Sprint(port)).Err())
 	addr := fmt.Sprint("127.0.0.1:", port)
 
 	tests := []struct {
