@@ -214,7 +214,11 @@ func TestDecodeReply(t *testing.T) {
 			t.Errorf("the first %d of %d bytes were taken for a reply", n, len(reply))
 		}
 	}
-	for _, strange := range []string{"\xc0", "\x98", "OK", strings.Replace(reply, "\x01", "\xfc", 1)} {
+	clock := len("\x98\xcf") + 8 // it comes first, and has any bytes; then come grants of 1
+	if reply[:2] != "\x98\xcf" {
+		t.Fatalf("%q does not begin with the server's time", reply)
+	}
+	for _, strange := range []string{"\xc0", "\x98", "OK", reply[:clock] + strings.Replace(reply[clock:], "\x01", "\xfc", 1)} {
 		if _, err := c.decode([]byte(strange)); err == nil {
 			t.Errorf("%q was taken for a reply", strange)
 		}
