@@ -51,7 +51,7 @@ func TestMovedSlot(t *testing.T) {
 	if out := s.out(t, b, terms); out != 4 {
 		t.Errorf("%d tokens are out, want 4", out)
 	}
-	until(t, 10*time.Second, func() bool { // the new place becomes known, and no call needs to be redirected
+	until(t, func() bool { // the new place becomes known, and no call needs to be redirected
 		before := s.Stats().Resent
 		s.must(t, b, terms, limit.TakePartial, 0)
 		return s.Stats().Resent == before
@@ -153,7 +153,7 @@ func TestMoveUnderLoad(t *testing.T) {
 	redistest.Must(t, c.MigrateSlot(ctx, s.slotOf(&b), away))
 	redistest.Must(t, c.MigrateSlot(ctx, s.slotOf(&b), home))
 	served := granted.Load()
-	until(t, 10*time.Second, func() bool { return granted.Load() > served+100 })
+	until(t, func() bool { return granted.Load() > served+100 })
 	close(stop)
 	callers.Wait()
 	if out := s.out(t, b, terms); int64(out) != granted.Load() {
@@ -185,14 +185,14 @@ func TestUncoveredSlot(t *testing.T) {
 		t.Errorf("from Redis: %s", text)
 	}
 	// Once the topology is known, no server is asked.
-	until(t, 10*time.Second, func() bool { return strings.Contains(uncovered(), fmt.Sprintf("no master serves this slot: %d", slot)) })
+	until(t, func() bool { return strings.Contains(uncovered(), fmt.Sprintf("no master serves this slot: %d", slot)) })
 	s.must(t, neighbour, terms, limit.Take, 1)
 	for _, n := range c.Nodes() {
 		_ = n.Client().ClusterDelSlots(ctx, slot).Err() // who has learned of the owner again
 	}
 	redistest.Must(t, owner.Client().ClusterAddSlots(ctx, slot).Err())
 	redistest.Must(t, c.WaitStable(ctx))
-	until(t, 10*time.Second, func() bool { _, err := s.do(b, terms, limit.TakePartial, 0); return err == nil })
+	until(t, func() bool { _, err := s.do(b, terms, limit.TakePartial, 0); return err == nil })
 }
 
 // TestFailover kills a master: the other shards do not notice, and its own goes on with the replica, with
@@ -200,7 +200,7 @@ func TestUncoveredSlot(t *testing.T) {
 func TestFailover(t *testing.T) {
 	c, ctx := sharedCluster(t), t.Context()
 	var log journal
-	s, terms := openStore(t, Config{URL: c.URL(), Timeout: 2 * time.Second, Logger: log.logger()}), compile(t, 1_000_000, 100*24*time.Hour)
+	s, terms := openStore(t, Config{URL: c.URL(), Logger: log.logger()}), compile(t, 1_000_000, 100*24*time.Hour)
 	masters := c.Masters()
 	victim := masters[0]
 	b := s.onMaster(c, victim)
@@ -230,7 +230,7 @@ func TestFailover(t *testing.T) {
 	redistest.Must(t, victim.Kill())
 	defer revive(t, c, victim)
 	granted, unknown := limit.Tokens(5), limit.Tokens(0)
-	until(t, 30*time.Second, func() bool {
+	until(t, func() bool {
 		out, err := s.do(b, terms, limit.Take, 1)
 		granted += out.Granted
 		if errors.Is(err, batcher.ErrUnknown) {

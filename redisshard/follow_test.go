@@ -77,7 +77,7 @@ func (f *fleet) await(limit limitOf) (at []time.Time) {
 func (f *fleet) stale(reason string) {
 	f.Helper()
 	for _, follower := range f.followers {
-		until(f, 60*time.Second, func() bool {
+		until(f, func() bool {
 			s := follower.Status()
 			return (s.Stale == "") == (reason == "") && strings.Contains(s.Stale, reason)
 		})

@@ -97,11 +97,14 @@ func adminOf(tb testing.TB, url string) *redis.Client {
 	return client
 }
 
+// patience is how long tests wait for what must come; it decides only how soon a hopeless test gives up.
+const patience = time.Minute
+
 // openStore opens a store that answers in time on a busy machine.
 func openStore(tb testing.TB, cfg Config) *Store {
 	tb.Helper()
 	if cfg.Timeout == 0 {
-		cfg.Timeout = 5 * time.Second
+		cfg.Timeout = patience
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

@@ -150,7 +150,7 @@ func TestDamagedLayout(t *testing.T) {
 		{edit(func(l *storedLayout) { l.Secret = strings.Repeat("z", 32) }), "delete it"},
 	} {
 		redistest.Must(t, admin.Set(t.Context(), layoutKey, tt.text, time.Hour).Err())
-		s, err := Open(t.Context(), Config{URL: url, Timeout: 5 * time.Second, Logger: new(journal).logger()})
+		s, err := Open(t.Context(), Config{URL: url, Timeout: patience, Logger: new(journal).logger()})
 		if err == nil {
 			redistest.Must(t, s.Close())
 			t.Errorf("%q: opened, status %v", tt.text, s.Status())
@@ -160,7 +160,7 @@ func TestDamagedLayout(t *testing.T) {
 	}
 	redistest.Must(t, admin.Del(t.Context(), layoutKey).Err())
 	redistest.Must(t, admin.RPush(t.Context(), layoutKey, "x").Err())
-	if s, err := Open(t.Context(), Config{URL: url, Timeout: 5 * time.Second, Logger: new(journal).logger()}); err == nil {
+	if s, err := Open(t.Context(), Config{URL: url, Timeout: patience, Logger: new(journal).logger()}); err == nil {
 		redistest.Must(t, s.Close())
 		t.Errorf("a list for a layout: opened, status %v", s.Status())
 	} else if !strings.Contains(err.Error(), "delete it") {
@@ -175,8 +175,23 @@ func TestDamagedLayout(t *testing.T) {
 	if err := s.Status(); err == nil || !strings.Contains(err.Error(), layoutKey) {
 		t.Errorf("status %v", err)
 	}
-	until(t, 30*time.Second, func() bool { return strings.Contains(log.String(), layoutKey) })
+	until(t, func() bool { return strings.Contains(log.String(), layoutKey) })
 	s.must(t, s.bucket("b"), compile(t, 10, time.Hour), limit.Take, 1)
+}
+
+// TestFaultIsToldFromTheStart: what befalls a store before its background work has begun is reported too.
+func TestFaultIsToldFromTheStart(t *testing.T) {
+	_, url := sharedServer(t)
+	var log journal
+	s := openStore(t, Config{URL: url, Logger: log.logger()})
+	s.stop()
+	<-s.done
+	redistest.Must(t, adminOf(t, url).Set(t.Context(), layoutKey, "x", time.Hour).Err())
+	s.refresh(t.Context(), s.state.Load())
+	ctx, stop := context.WithCancel(t.Context())
+	s.stop, s.done = stop, make(chan struct{})
+	go s.tend(ctx, nil)
+	until(t, func() bool { return strings.Contains(log.String(), layoutKey) })
 }
 
 func TestOpenBeforeTheServer(t *testing.T) {
@@ -194,12 +209,12 @@ func TestOpenBeforeTheServer(t *testing.T) {
 		t.Errorf("before the server is there: %v", e.Err)
 	}
 	redistest.Must(t, srv.Restart(t.Context()))
-	until(t, 10*time.Second, func() bool { _, ok := s.Secret(); return ok })
+	until(t, func() bool { _, ok := s.Secret(); return ok })
 	if s.Status() != nil {
 		t.Errorf("status %v", s.Status())
 	}
 	s.must(t, s.bucket("b"), terms, limit.Take, 1)
-	until(t, 10*time.Second, func() bool { return strings.Contains(log.String(), "store answers") })
+	until(t, func() bool { return strings.Contains(log.String(), "store answers") })
 
 	// It dies with all its data, and comes back.
 	redistest.Must(t, srv.Kill())
@@ -207,7 +222,7 @@ func TestOpenBeforeTheServer(t *testing.T) {
 		t.Errorf("after its death: %v", err)
 	}
 	redistest.Must(t, srv.Restart(t.Context()))
-	until(t, 10*time.Second, func() bool { _, err := s.do(s.bucket("b"), terms, limit.Take, 1); return err == nil })
+	until(t, func() bool { _, err := s.do(s.bucket("b"), terms, limit.Take, 1); return err == nil })
 }
 
 func TestOpenRefuses(t *testing.T) {
@@ -226,7 +241,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"redis://", "Config.URL"},
 		{"redis://narrow:pw@" + locked.Addr(), "allow it to the user"},
 	} {
-		s, err := Open(context.Background(), Config{URL: tt.url, Timeout: 5 * time.Second, Logger: new(journal).logger()})
+		s, err := Open(context.Background(), Config{URL: tt.url, Timeout: patience, Logger: new(journal).logger()})
 		if err == nil {
 			redistest.Must(t, s.Close())
 			t.Errorf("%s: opened, status %v", tt.url, s.Status())
@@ -238,7 +253,7 @@ func TestOpenRefuses(t *testing.T) {
 
 func TestClose(t *testing.T) {
 	_, url := sharedServer(t)
-	s, err := Open(context.Background(), Config{URL: url})
+	s, err := Open(context.Background(), Config{URL: url, Timeout: patience})
 	redistest.Must(t, err)
 	b := s.bucket("b")
 	redistest.Must(t, s.Close())
@@ -255,7 +270,7 @@ func TestUserWithoutARight(t *testing.T) {
 	for _, lacking := range []string{"time", "hmget", "hset", "hdel", "exists", "pexpire", "unlink", "eval", "evalsha"} {
 		server := redistest.Start(t, redistest.WithUser("gate", "secret", "~sg:*", "+@all", "-"+lacking))
 		url := "redis://gate:secret@" + server.Addr()
-		s, err := Open(t.Context(), Config{URL: url, Logger: quiet})
+		s, err := Open(t.Context(), Config{URL: url, Timeout: patience, Logger: quiet})
 		if err == nil {
 			redistest.Must(t, s.Close())
 		}
@@ -292,8 +307,8 @@ func TestStatusFollowsTheStore(t *testing.T) {
 	if s.Status() == nil {
 		t.Error("a call has failed and the store is said to be well")
 	}
-	until(t, 30*time.Second, func() bool { return strings.Contains(log.String(), "store does not answer") })
+	until(t, func() bool { return strings.Contains(log.String(), "store does not answer") })
 	redistest.Must(t, server.Restart(t.Context()))
-	until(t, 30*time.Second, func() bool { return s.Status() == nil })
-	until(t, 30*time.Second, func() bool { return strings.Contains(log.String(), "store answers") })
+	until(t, func() bool { return s.Status() == nil })
+	until(t, func() bool { return strings.Contains(log.String(), "store answers") })
 }

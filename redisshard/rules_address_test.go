@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/spillgate/spillgate/internal/redistest"
 )
@@ -60,7 +59,7 @@ func TestRulesBySentinel(t *testing.T) {
 	mu.Lock()
 	master, epoch = next, "2"
 	mu.Unlock()
-	until(t, 30*time.Second, func() bool {
+	until(t, func() bool {
 		r.own.reload(t.Context())
 		return clientOf(t, r.own, "k").Options().Addr == next.Addr()
 	})

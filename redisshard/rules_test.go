@@ -302,7 +302,7 @@ func wantHeard(t *testing.T, heard <-chan int64, want int64) {
 		if got != want {
 			t.Fatalf("heard %d, want %d", got, want)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("%d was not heard", want)
 	}
 }
@@ -360,7 +360,7 @@ func TestListenToASilentServer(t *testing.T) {
 		if err == nil {
 			t.Error("no error")
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("it still listens")
 	}
 }
@@ -392,7 +392,7 @@ func TestRulesOnACluster(t *testing.T) {
 	for got := int64(0); got != 2; {         // perhaps after a new subscription, on the new master
 		select {
 		case got = <-heard:
-		case <-time.After(30 * time.Second):
+		case <-time.After(patience):
 			t.Fatal("the push was not heard")
 		}
 	}
@@ -409,11 +409,11 @@ func TestRulesOnACluster(t *testing.T) {
 		select {
 		case n := <-heard:
 			ready = n == 0
-		case <-time.After(30 * time.Second):
+		case <-time.After(patience):
 			t.Fatal("no new subscription")
 		}
 	}
-	until(t, 30*time.Second, func() bool {
+	until(t, func() bool {
 		h, err := r.Head(ctx)
 		return err == nil && h.Number == 2
 	})
@@ -421,7 +421,7 @@ func TestRulesOnACluster(t *testing.T) {
 	for got := int64(0); got != 3; {
 		select {
 		case got = <-heard:
-		case <-time.After(30 * time.Second):
+		case <-time.After(patience):
 			t.Fatal("the push after the failover was not heard")
 		}
 	}

@@ -103,7 +103,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	background, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	go s.tend(background)
+	go s.tend(background, err)
 	return s, nil
 }
 
@@ -194,11 +194,11 @@ func (s *Store) propose(masters int) *layout {
 }
 
 // tend connects a store that was not there at start, then reads the layout every layoutEvery, looks at the masters'
-// clocks, and logs when the store goes and comes back.
-func (s *Store) tend(ctx context.Context) {
+// clocks, and logs when the store goes and comes back. was is the status that the operator knows of: a store that fails before the first
+// line of this has run is news.
+func (s *Store) tend(ctx context.Context, was error) {
 	defer close(s.done)
 	pause := reconnectLeast
-	_, was := s.whole()
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	for {

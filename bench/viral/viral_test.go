@@ -18,7 +18,7 @@ import (
 func TestRun(t *testing.T) {
 	cfg := Default()
 	cfg.Agents, cfg.Rounds, cfg.Settle, cfg.Duration = 8, 1, 2*time.Second, 3*time.Second
-	cfg.SplitOps = 200 // a busy machine with the race detector does that, too
+	cfg.SplitOps = 20 // so that the bucket stays divided, even on a busy machine, by what one agent tells of a second
 	var out, progress bytes.Buffer
 	rep, err := Run(t.Context(), cfg, &progress)
 	if err != nil {
@@ -53,7 +53,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestPaced: with a rate both variants make the same checks, as many as are due.
+// TestPaced: with a rate both variants make no more checks than are due, however they catch up.
 func TestPaced(t *testing.T) {
 	cluster := redistest.StartCluster(t, redistest.WithShards(2, 0), redistest.WithPassword("a/b c@"))
 	cfg := Default()
@@ -68,8 +68,13 @@ func TestPaced(t *testing.T) {
 		t.Errorf("no warning in %q", &progress)
 	}
 	for _, r := range rep.Runs {
-		if r.PerSecond > 400 || r.PerSecond < 100 {
-			t.Errorf("splitting %s: %.0f checks/s, want about 300", r.Splitting, r.PerSecond)
+		made := uint64(0)
+		for _, s := range r.Slices {
+			made += s.Checks
+		}
+		due := cfg.Rate * r.Slices[len(r.Slices)-1].At.Seconds()
+		if callers := cfg.Agents * cfg.Connections; made == 0 || float64(made) > due+float64(callers) {
+			t.Errorf("splitting %s: %d checks, of %.0f that were due", r.Splitting, made, due)
 		}
 		if r.Ways != 0 {
 			t.Errorf("splitting %s: divided at 300 checks/s", r.Splitting)

@@ -33,9 +33,9 @@ type fleetAgent struct {
 func startAgent(t *testing.T, c *redistest.Cluster) *fleetAgent {
 	t.Helper()
 	ctx := context.Background()
-	store, err := redisshard.Open(ctx, redisshard.Config{URL: c.URL(), Timeout: 2 * time.Second})
+	store, err := redisshard.Open(ctx, redisshard.Config{URL: c.URL(), Timeout: 10 * time.Second})
 	redistest.Must(t, err)
-	a, err := agent.New(agent.Config{Store: store, Deadline: 2 * time.Second, OnStoreError: limit.Closed})
+	a, err := agent.New(agent.Config{Store: store, Deadline: 10 * time.Second, StoreTimeout: 10 * time.Second, OnStoreError: limit.Closed})
 	redistest.Must(t, err)
 	door, err := resp.New(resp.Config{Agent: a})
 	redistest.Must(t, err)
@@ -45,7 +45,7 @@ func startAgent(t *testing.T, c *redistest.Cluster) *fleetAgent {
 	served := make(chan error, 1)
 	go func() { served <- door.Serve(l) }()
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, PoolSize: 16, MaxRetries: -1, DisableIdentity: true,
-		ReadTimeout: 10 * time.Second})
+		ReadTimeout: scriptPatience})
 	t.Cleanup(func() {
 		client.Close()
 		redistest.Must(t, door.Shutdown(ctx))
@@ -148,10 +148,10 @@ func TestClusterMasterKilled(t *testing.T) {
 	}
 	_, err := cluster.WaitFailover(ctx, dead)
 	redistest.Must(t, err)
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(scriptPatience)
 	for resumed := 0; resumed < len(mine); {
 		if time.Now().After(deadline) {
-			t.Fatal("the shard did not resume within 30 s of the promotion")
+			t.Fatal("the shard did not resume after the promotion")
 		}
 		got, err := f.throttle(ctx, mine[resumed], 1_000_000, 1_000_000, 1)
 		if err != nil {

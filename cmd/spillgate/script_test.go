@@ -28,7 +28,7 @@ import (
 var updateScripts = flag.Bool("scripts.update", false, "write what is printed now into the scripts; look at the difference")
 
 // scriptPatience bounds every wait of a script. It only decides how soon a hopeless one gives up.
-const scriptPatience = 30 * time.Second
+const scriptPatience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"spillgate": main})

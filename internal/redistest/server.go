@@ -29,7 +29,7 @@ const (
 
 // patience bounds every wait of this package whose context has no deadline of
 // its own. It is long: it only decides how soon a hopeless test gives up.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // errPortTaken reports that a stranger took the port before the server could.
 var errPortTaken = errors.New("redistest: the port is taken")

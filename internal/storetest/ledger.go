@@ -44,9 +44,9 @@ func refill(terms *limit.Terms, d time.Duration) limit.Tokens {
 	return limit.Tokens(micros * terms.Class.PerMicro / float64(terms.Emission))
 }
 
-// neverOver: many callers, in calls that share buckets, while time goes on.
+// neverOver: many callers, in calls that share buckets, while time goes on. However slow the store is, they ask for thrice the largest burst.
 func neverOver(b *bench) {
-	const callers, length = 6, 300 * time.Millisecond
+	const callers, calls, length = 6, 30, 300 * time.Millisecond
 	terms := []*limit.Terms{b.compile(200, time.Second, 20), b.compile(7, 3*time.Second, 3), b.compile(1000, time.Second, 1),
 		b.compile(100, time.Hour, 0)}
 	names := make([]limit.Bucket, len(terms))
@@ -60,7 +60,7 @@ func neverOver(b *bench) {
 	for caller := range callers {
 		all.Go(func() {
 			r := rand.New(rand.NewPCG(3, uint64(caller)))
-			for time.Since(start) < length {
+			for n := 0; n < calls || time.Since(start) < length; n++ {
 				var entries []*batcher.Entry
 				for i, name := range names {
 					op := []limit.Op{limit.Take, limit.TakePartial}[r.IntN(2)]
@@ -149,13 +149,9 @@ func retryIsEnough(b *bench) {
 		{Requests: 3000, Period: time.Second, Burst: 1},
 	} {
 		name, terms := b.bucket("retry", fmt.Sprint(i)), b.compile(rate.Requests, rate.Period, rate.Burst)
-		waits := 0
-		for n := limit.Tokens(1); waits < 6; n = n%terms.Burst + 1 {
-			d := terms.Decide(n, b.op(name, terms, limit.Take, n))
-			if d.Admitted {
-				continue
-			}
-			waits++
+		for turn := range limit.Tokens(6) {
+			n := turn%terms.Burst + 1
+			d := terms.Decide(n, b.denied(name, terms, n))
 			if d.Reason != limit.OverLimit || d.RetryAfter <= 0 || d.RetryAfter > terms.Class.Duration(terms.Depth) {
 				b.Fatalf("%+v: a take of %d: %+v", rate, n, d)
 			}
@@ -165,4 +161,15 @@ func retryIsEnough(b *bench) {
 			}
 		}
 	}
+}
+
+// denied empties a bucket and takes n more, at one moment: in calls of their own, tokens may have come in between.
+func (b *bench) denied(name limit.Bucket, terms *limit.Terms, n limit.Tokens) limit.Outcome {
+	b.Helper()
+	all := batcher.Entry{Bucket: name, Terms: terms, Op: limit.TakePartial, N: limit.MaxTokens}
+	more := batcher.Entry{Bucket: name, Terms: terms, Op: limit.Take, N: n, Round: 1}
+	if b.apply(&all, &more); all.Err != nil || more.Err != nil || more.Out.Granted != 0 {
+		b.Fatalf("of an empty bucket: %+v after %+v; %v, %v", more.Out, all.Out, more.Err, all.Err)
+	}
+	return more.Out
 }

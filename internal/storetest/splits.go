@@ -290,6 +290,9 @@ func dividedIDs(b *bench) {
 	}
 }
 
+// splitPatience bounds the wait for a second split and a merge.
+const splitPatience = time.Minute
+
 // naturalEnd: nobody asks any more. Parts refuse first, then home is whole again, and empty. It takes 3.5 s.
 func naturalEnd(b *bench) {
 	name, terms := b.bucket("natural end"), b.hourly()
@@ -306,7 +309,8 @@ func naturalEnd(b *bench) {
 	}
 }
 
-// splitFleet: agents that take here and there, some with an old split, while the bucket is split, ends by itself, or is merged.
+// splitFleet: agents that take here and there, some with an old split, while the bucket is split, ends by itself, or is merged. They go on
+// until each of that has been.
 func splitFleet(b *bench) {
 	const agents, length = 5, 5 * time.Second
 	terms, name := b.compile(300, time.Second, 61), b.bucket("split fleet")
@@ -314,12 +318,18 @@ func splitFleet(b *bench) {
 	var ledger []admission
 	splits, merges := map[int64]bool{}, 0
 	start := time.Now()
+	on := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		passed := time.Since(start)
+		return passed < length || passed < splitPatience && (len(splits) < 2 || merges < 1)
+	}
 	var all sync.WaitGroup
 	for agent := range agents {
 		all.Go(func() {
 			r := rand.New(rand.NewPCG(7, uint64(agent)))
 			var s limit.Split
-			for time.Since(start) < length {
+			for on() {
 				e := &batcher.Entry{Bucket: name, Terms: terms, Op: limit.TakePartial, N: limit.Tokens(1 + r.IntN(3))}
 				if s.Ways > 0 {
 					e.Part = &limit.Part{Index: r.IntN(s.Ways), Split: s}

@@ -358,13 +358,10 @@ func windowNeverOver(b *bench, a limit.Algorithm) {
 // windowRetry is G4.
 func windowRetry(b *bench, a limit.Algorithm) {
 	for i, terms := range []*limit.Terms{b.window(a, 5, 40*time.Millisecond), b.window(a, 100, 15*time.Millisecond)} {
-		name, waits := b.bucket("window retry", fmt.Sprint(i)), 0
-		for n := limit.Tokens(1); waits < 4; n = n%terms.Burst + 1 {
-			d := terms.Decide(n, b.op(name, terms, limit.Take, n))
-			if d.Admitted {
-				continue
-			}
-			waits++
+		name := b.bucket("window retry", fmt.Sprint(i))
+		for turn := range limit.Tokens(4) {
+			n := (1+turn*terms.Burst/3)%terms.Burst + 1
+			d := terms.Decide(n, b.denied(name, terms, n))
 			if d.Reason != limit.OverLimit || d.RetryAfter <= 0 || d.RetryAfter > 2*terms.Class.Window {
 				b.Fatalf("%v: a take of %d: %+v", a, n, d)
 			}

@@ -197,8 +197,10 @@ func TestFollow(t *testing.T) {
 		begin := time.Now()
 		r.store.push(6, text("6/s"))
 		r.wants("5 6", 6, rules.FromStore, "")
-		r.store.push(7, text("7/s")) // two in a row
-		r.store.push(8, text("8/s"))
+		r.store.put(version(7, text("7/s"))) // two in a row: told of the first, it finds the second
+		r.store.put(version(8, text("8/s")))
+		r.store.announce(7)
+		r.store.announce(8)
 		r.wants("5 6 8", 8, rules.FromStore, "")
 		if took := time.Since(begin); took > 0 {
 			r.Errorf("it took %v", took)

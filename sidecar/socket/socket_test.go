@@ -466,6 +466,7 @@ func TestAllowUIDs(t *testing.T) {
 			_, err := ln.Accept()
 			ended <- err
 		}()
+		began := time.Now()
 		for range 3 {
 			conn, err := net.Dial("unix", path)
 			if err != nil {
@@ -481,8 +482,9 @@ func TestAllowUIDs(t *testing.T) {
 		if err := <-ended; !errors.Is(err, net.ErrClosed) {
 			t.Errorf("Accept ended with %v", err)
 		}
-		if lines := strings.Count(log.String(), fmt.Sprintf("uid=%d", me)); lines != 1 {
-			t.Errorf("%d lines for three peers in a second, want 1:\n%s", lines, &log)
+		most := 1 + int(time.Since(began)/time.Second)
+		if lines := strings.Count(log.String(), fmt.Sprintf("uid=%d", me)); lines < 1 || lines > most {
+			t.Errorf("%d lines for three peers, want one a second:\n%s", lines, &log)
 		}
 	})
 }
