@@ -12,8 +12,12 @@ import (
 // it is shows in the calls that fail. Those of a shard that is down are probes, less than a second apart (batcher), so
 // that a fault which is not seen again is over, or nobody asks.
 
-// faultLife is how long a fault is remembered that no later call has confirmed: longer than it takes a probe to come by.
-const faultLife = 2 * time.Second
+// faultLife and the time of a call, of which longestCall counts, are how long a fault is remembered that no later call has confirmed: longer
+// than it takes a probe to come by.
+const (
+	faultLife   = 2 * time.Second
+	longestCall = 10 * time.Second
+)
 
 // fault is why the last call of a shard failed.
 type fault struct {
@@ -33,9 +37,9 @@ func (f *fault) Error() string {
 
 func (f *fault) Unwrap() error { return f.err }
 
-// expireFaults forgets the faults that were not confirmed for faultLife and a call.
+// expireFaults forgets the faults that were not confirmed for long.
 func (s *Store) expireFaults(st *state) {
-	oldest := s.now() - int64(faultLife+s.cfg.Timeout)
+	oldest := s.now() - int64(faultLife+min(s.cfg.Timeout, longestCall))
 	for i := range st.faults {
 		if f := st.faults[i].Load(); f != nil && f.at < oldest {
 			st.faults[i].CompareAndSwap(f, nil)
