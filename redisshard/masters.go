@@ -85,7 +85,7 @@ func (st *state) failing() map[string]*fault {
 	return failing
 }
 
-// watchMasters tells the operator which masters do not answer, and when they do again. A store of one master is
+// watchMasters tells the operator at which masters calls fail, and when they succeed again. A store of one master is
 // the whole. It is called by tend.
 func (s *Store) watchMasters(st *state) {
 	if !st.nodes.clustered() {
@@ -95,7 +95,7 @@ func (s *Store) watchMasters(st *state) {
 	for addr, f := range failing {
 		if !s.silent[addr] {
 			s.silent[addr] = true
-			s.cfg.Logger.Warn("a master of the store does not answer, fail policies decide for its buckets",
+			s.cfg.Logger.Warn("calls to a master of the store fail, fail policies decide for its buckets",
 				"master", cmp.Or(addr, "unknown"), "error", f.err, "failing", len(failing), "masters", len(all))
 		}
 	}
@@ -105,9 +105,9 @@ func (s *Store) watchMasters(st *state) {
 		}
 		delete(s.silent, addr)
 		if addr == "" || slices.Contains(all, addr) {
-			s.cfg.Logger.Info("a master of the store answers again", "master", cmp.Or(addr, "unknown"))
+			s.cfg.Logger.Info("calls to a master of the store succeed again", "master", cmp.Or(addr, "unknown"))
 		} else {
-			s.cfg.Logger.Info("a master of the store that did not answer has been replaced", "master", addr, "masters", fmt.Sprint(all))
+			s.cfg.Logger.Info("a master of the store whose calls failed has been replaced", "master", addr, "masters", fmt.Sprint(all))
 		}
 	}
 }

@@ -46,9 +46,9 @@ func TestSilentMaster(t *testing.T) {
 			return strings.Contains(log.String(), text+`" master=`+victim.Addr())
 		}
 	}
-	until(t, told("a master of the store does not answer, fail policies decide for its buckets"))
+	until(t, told("calls to a master of the store fail, fail policies decide for its buckets"))
 	redistest.Must(t, victim.Continue())
-	until(t, told("a master of the store answers again"))
+	until(t, told("calls to a master of the store succeed again"))
 	until(t, func() bool {
 		_, _ = s.do(b, terms, limit.TakePartial, 0)
 		return len(silent()) == 0 && s.Status() == nil

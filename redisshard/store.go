@@ -49,7 +49,7 @@ type Store struct {
 	// beatTold: the operator knows that the fleet cannot be counted.
 	beatTold atomic.Bool
 	// skewTold: the operator knows that the masters' clocks are apart. It belongs to tend, as does silent: the masters of which he
-	// knows that they do not answer.
+	// knows that calls fail there.
 	skewTold bool
 	silent   map[string]bool
 
