@@ -2,7 +2,6 @@ package main
 
 import (
 	"testing"
-	"time"
 
 	"github.com/spillgate/spillgate/agent"
 	"github.com/spillgate/spillgate/internal/redistest"
@@ -21,7 +20,7 @@ func TestRedisThatTakesNoWrites(t *testing.T) {
 		t.Run(of.name, func(t *testing.T) {
 			t.Parallel()
 			srv := redistest.Start(t)
-			f := startFailFleet(t, 1, srv.URL(), 300*time.Millisecond)
+			f := startFailFleet(t, 1, srv.URL(), busyTimeout)
 			a := f.agents[0]
 			ask := func(rule string) limit.Decision {
 				got, err := a.Check(t.Context(), agent.Request{Domain: "api", Hits: 1, Descriptors: []rules.Descriptor{{{Key: rule, Value: "x"}}}})
