@@ -294,7 +294,7 @@ func TestUserWithoutARight(t *testing.T) {
 func TestStatusFollowsTheStore(t *testing.T) {
 	server := redistest.Start(t)
 	var log journal
-	s := openStore(t, Config{URL: server.URL(), Logger: log.logger()})
+	s := openStore(t, Config{URL: server.URL(), Timeout: 5 * time.Second, Logger: log.logger()})
 	b, terms := s.bucket("b"), compile(t, 10, time.Second)
 	s.must(t, b, terms, limit.Take, 1)
 	if err := s.Status(); err != nil {
