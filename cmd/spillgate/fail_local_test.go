@@ -29,7 +29,7 @@ func judgeSeen(t *testing.T, what string, s *seen) {
 func TestLocalFleetWithoutRedis(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	f := startFailFleet(t, 3, srv.URL(), busyTimeout)
+	f := startFailFleet(t, 3, srv.URL(), time.Second)
 	s, stop := f.press("local", "x", 4)
 	time.Sleep(time.Second)
 	for range 2 {

@@ -22,7 +22,7 @@ func TestShardStopped(t *testing.T) {
 	const stopped, agents, callers = 5 * time.Second, 2, 4
 	// Nobody shall take the master for dead: then its slots would be refused, and that is another story.
 	cluster := redistest.StartCluster(t, redistest.WithShards(3, 0), redistest.WithNodeTimeout(time.Minute), redistest.WithConfig("cluster-require-full-coverage no"))
-	f := startFailFleet(t, agents, cluster.URL(), busyTimeout)
+	f := startFailFleet(t, agents, cluster.URL(), time.Second)
 
 	policies := map[string]limit.Reason{"open": limit.StoreOpen, "closed": limit.StoreClosed, "local": limit.StoreLocal}
 	master := cluster.Masters()[0]
